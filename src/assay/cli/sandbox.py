@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from assay.cli import sandbox_admin, workspace_options
-from assay.cli import sandbox_admin as cli_packages
 from assay.cli.terminal import FOLDER, json_option, to_json
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
@@ -22,6 +21,7 @@ from assay.contracts.execution import (
     Reason,
     base64_of_binary,
 )
+from assay.contracts.jsonable import jsonable
 from assay.sandbox.output import Capture
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def command() -> None:
 command.add_command(sandbox_admin.selftest)
 command.add_command(sandbox_admin.list_engines)
 command.add_command(sandbox_admin.clean)
-command.add_command(cli_packages.packages_command)
+command.add_command(sandbox_admin.packages_command)
 
 
 class _WithProgram(click.Command):
@@ -128,19 +128,18 @@ def run(ctx: click.Context, file: str | None, args: tuple[str, ...], **options: 
     limits = _limits(options)
     settings = _settings(options, program)
     copies = {PurePosixPath(Path(name).name): _read(name) for name in options["copies"]}
-    wishes = workspace_options.wishes_of(options)
-    heard = _Heard(limits.output_bytes)
+    workspace_options.check_options(options)
+    heard = _Heard(limits.output_bytes) if options["as_json"] else None
     try:
-        result, handed_back = anyio.run(
-            _run, settings, limits, program, copies, wishes, heard if options["as_json"] else None
-        )
+        result, handed_back = anyio.run(_run, settings, limits, program, copies, options, heard)
     except SandboxUnavailableError as error:
-        if options["as_json"]:
-            click.echo(to_json({**_error_fields(error), **heard.fields()}))
+        if heard:
+            fields = {"error": str(error), "hint": error.hint, "dispatch": error.dispatch}
+            click.echo(to_json({**fields, **heard.fields()}))
         raise
-    if options["as_json"]:
-        fields = result_fields(result)
-        click.echo(to_json({**fields, **handed_back.fields()} if handed_back else fields))
+    if heard:
+        changes = handed_back.fields() if handed_back else {}
+        click.echo(to_json({**result_fields(result), **changes}))
     else:
         _explain(result, limits)
         if handed_back:
@@ -153,7 +152,7 @@ async def _run(
     limits: Limits,
     program: Program,
     copies: Mapping[PurePosixPath, bytes],
-    wishes: workspace_options.WorkspaceOptions | None,
+    options: Mapping[str, Any],
     heard: "_Heard | None",
 ) -> tuple[ExecutionResult, workspace_options.WorkspaceReport | None]:
     """Run the program; output goes to the terminal, or to `heard` if there is one."""
@@ -172,11 +171,15 @@ async def _run(
                 err=True,
             )
         async with backend.open_sandbox(limits) as sandbox:
-            sent = await workspace_options.send(sandbox, wishes, quiet=quiet) if wishes else None
+            sent = None
+            if options["workspace"]:
+                sent = await workspace_options.send(sandbox, options, quiet=quiet)
             for path, content in copies.items():
                 await sandbox.write_file(path, content)
             result = await sandbox.run(program, on_output=heard.add if heard else _pass_through)
-            return result, await workspace_options.hand_back(sent, wishes, result, quiet=quiet)
+            if sent is None:
+                return result, None
+            return result, await workspace_options.hand_back(sent, options, result, quiet=quiet)
 
 
 class _Heard:
@@ -191,10 +194,6 @@ class _Heard:
     def fields(self) -> dict[str, Any]:
         """Return the output, named as in a result."""
         return _output_fields(self._kept["stdout"].kept, self._kept["stderr"].kept)
-
-
-def _error_fields(error: SandboxUnavailableError) -> dict[str, Any]:
-    return {"error": str(error), "hint": error.hint, "dispatch": error.dispatch}
 
 
 def _pass_through(chunk: OutputChunk) -> None:
@@ -360,17 +359,10 @@ def result_fields(result: ExecutionResult) -> dict[str, Any]:
         "cpu_s": result.cpu_s,
         "peak_memory_bytes": result.peak_memory_bytes,
         "limits_hit": list(result.limits_hit),
-        "timings": {
-            "queue_s": result.timings.queue_s,
-            "prepare_s": result.timings.prepare_s,
-            "run_s": result.timings.run_s,
-        },
+        "timings": jsonable(result.timings),
         "backend": result.backend,
         "isolation": result.isolation.value,
-        "denials": [
-            {"host": denial.host, "port": denial.port, "why": denial.why}
-            for denial in result.denials
-        ],
+        "denials": jsonable(result.denials),
     }
 
 

@@ -5,7 +5,8 @@
 """
 
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, YES, check_ids, confirm,
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from assay.sandbox.docker.engine import Engine
     from assay.sandbox.e2b.backend import Leftover
@@ -60,50 +61,43 @@ async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool)
     for unknown in set(suites) - set(SUITES):
         raise UsageError(f"unknown suite {unknown!r}", hint=f"choose from: {', '.join(SUITES)}")
     sizes = {"conformance": len(PROMISES), "hostile": len(CASES)}
-    progress = _Progress(sum(sizes[suite] for suite in chosen), quiet=quiet)
-    with progress:
+    with _open_progress(sum(sizes[suite] for suite in chosen), quiet=quiet) as (notice, tell):
         settings = load_settings({"sandbox": words}).sandbox
         # The suites test the backend without the packages and hosts of the settings.
         bare = settings.model_copy(update={"packages": (), "hosts": ()})
-        async with open_backend(bare, on_notice=progress.notice) as opened:
-            return await run_suites(opened, suites=chosen, on_result=progress.tell)
+        async with open_backend(bare, on_notice=notice) as opened:
+            return await run_suites(opened, suites=chosen, on_result=tell)
 
 
-class _Progress:
-    """A bar on a terminal, and failures as lines on stderr."""
+@contextmanager
+def _open_progress(
+    total: int, *, quiet: bool
+) -> "Generator[tuple[Callable[[str], None], Callable[[CheckResult], None]]]":
+    """Show a bar on a terminal, and failures as lines on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    def __init__(self, total: int, *, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task("testing", total=total)
 
-        console = Console(stderr=True, quiet=quiet)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("testing", total=total)
+        def notice(sentence: str) -> None:
+            bar.console.print(sentence, markup=False, highlight=False)
 
-    def __enter__(self) -> None:
-        self._bar.start()
+        def tell(result: "CheckResult") -> None:
+            bar.update(task, advance=1, description=f"{result.suite}: {result.group}")
+            if result.status == "failed":
+                name = f"{result.suite} · {result.group} · {result.name}"
+                notice(f"failed: {name}\n  {result.detail}")
 
-    def __exit__(self, *failure: object) -> None:
-        self._bar.stop()
-
-    def notice(self, sentence: str) -> None:
-        self._bar.console.print(sentence, markup=False, highlight=False)
-
-    def tell(self, result: "CheckResult") -> None:
-        self._bar.update(self._task, advance=1, description=f"{result.suite}: {result.group}")
-        if result.status == "failed":
-            self._bar.console.print(
-                f"failed: {result.suite} · {result.group} · {result.name}\n  {result.detail}",
-                markup=False,
-                highlight=False,
-            )
+        yield notice, tell
 
 
 def _report_fields(report: "Report") -> dict[str, Any]:
@@ -114,15 +108,7 @@ def _report_fields(report: "Report") -> dict[str, Any]:
         "failed": report.count("failed"),
         "not_promised": report.count("not_promised"),
         "checks": [
-            {
-                "suite": result.suite,
-                "group": result.group,
-                "name": result.name,
-                "status": result.status,
-                "seconds": round(result.seconds, 4),
-                "detail": result.detail,
-            }
-            for result in report.results
+            asdict(result) | {"seconds": round(result.seconds, 4)} for result in report.results
         ],
     }
 

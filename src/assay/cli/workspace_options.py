@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import ExecutionResult, Reason
+from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
     from assay.contracts.ports import Sandbox
@@ -20,46 +20,24 @@ _LONGEST_LINE: Final = 8_000
 _OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceOptions:
-    """The options for a folder and for the changes to its copy."""
-
-    folder: Path
-    exclude: tuple[str, ...]
-    include: tuple[str, ...]
-    diff: bool
-    apply: bool
-    artifacts: Path | None
-
-
-def wishes_of(options: Mapping[str, Any]) -> WorkspaceOptions | None:
-    """Read the options from the command line; None without `--workspace`.
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check that no other option needs `--workspace`.
 
     Raises:
-        UsageError: If another option needs `--workspace`.
+        UsageError: If one does.
     """
-    if options["workspace"] is None:
-        for option, name in (
-            ("show_diff", "--diff"),
-            ("apply_changes", "--apply"),
-            ("artifacts", "--artifacts"),
-            ("exclude", "--exclude"),
-            ("include", "--include"),
-        ):
-            if options[option]:
-                raise UsageError(f"{name} needs --workspace", hint="add --workspace DIR")
-        return None
-    return WorkspaceOptions(
-        folder=options["workspace"],
-        exclude=options["exclude"],
-        include=options["include"],
-        diff=options["show_diff"],
-        apply=options["apply_changes"],
-        artifacts=options["artifacts"],
-    )
+    for option, name in (
+        ("show_diff", "--diff"),
+        ("apply_changes", "--apply"),
+        ("artifacts", "--artifacts"),
+        ("exclude", "--exclude"),
+        ("include", "--include"),
+    ):
+        if options[option] and options["workspace"] is None:
+            raise UsageError(f"{name} needs --workspace", hint="add --workspace DIR")
 
 
-async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> "Upload":
+async def send(sandbox: "Sandbox", options: Mapping[str, Any], *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a progress bar on a terminal."""
     from assay.cli.terminal import open_progress
     from assay.runs.workspace_sync import upload
@@ -67,9 +45,9 @@ async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> 
     with open_progress(silent=quiet) as progress:
         return await upload(
             sandbox,
-            wishes.folder,
-            exclude=wishes.exclude,
-            include=wishes.include,
+            options["workspace"],
+            exclude=options["exclude"],
+            include=options["include"],
             on_progress=progress.on_progress,
         )
 
@@ -78,7 +56,7 @@ async def send(sandbox: "Sandbox", wishes: WorkspaceOptions, *, quiet: bool) -> 
 class WorkspaceReport:
     """The changes to the copy, and whether they were applied."""
 
-    wishes: WorkspaceOptions
+    options: Mapping[str, Any]
     changes: "Changes"
     applied: bool = False
     ended_early: bool = False
@@ -89,22 +67,11 @@ class WorkspaceReport:
         kinds = {change.path: change.kind for change in self.changes.files}
         return {
             "changes": [{"path": str(path), "kind": kind} for path, kind in kinds.items()],
-            "artifacts": [
-                {
-                    "path": str(one.path),
-                    "media_type": one.media_type,
-                    "size_bytes": one.size_bytes,
-                    "sha256": one.sha256,
-                }
-                for one in self.changes.artifacts
-            ],
-            "left_out": [{"path": str(one.path), "why": one.why} for one in self.changes.left_out],
-            "withheld": [
-                {"path": str(one.path), "why": one.why, "folder": one.folder}
-                for one in self.changes.before.withheld
-            ],
+            "artifacts": jsonable(self.changes.artifacts),
+            "left_out": jsonable(self.changes.left_out),
+            "withheld": jsonable(self.changes.before.withheld),
             "applied": self.applied,
-            **({"diff": self.changes.diff()} if self.wishes.diff else {}),
+            **({"diff": self.changes.diff()} if self.options["show_diff"] else {}),
         }
 
     def show(self) -> None:
@@ -116,14 +83,19 @@ class WorkspaceReport:
                 one_line(line, _LONGEST_LINE) if not line.startswith(" ") else visible(line),
                 err=True,
             )
-        if self.wishes.diff:
+        if self.options["show_diff"]:
             _show_diff(self.changes.diff())
 
     def _summary(self) -> list[str]:
         from assay.text.diffs import quoted_name
 
         types = {one.path: one for one in self.changes.artifacts}
-        lines = [self._headline()]
+        where = repr(str(self.options["workspace"]))
+        place = where if self.applied else f"the copy of {where}"
+        count = len(self.changes.files)
+        files = "1 file" if count == 1 else f"{count} files"
+        unchanged = f"nothing was changed in the copy of {where}"
+        lines = [f"{files} changed in {place}:" if count else unchanged]
         for change in self.changes.files[:_SHOWN]:
             one = types.get(change.path)
             about = f"  {one.media_type}, {_size(one.size_bytes)}" if one else ""
@@ -138,44 +110,37 @@ class WorkspaceReport:
             from assay.cli.render.text import withheld_line
 
             lines.append(f"withheld: {withheld_line(withheld)}")
-        if self.wishes.artifacts is not None:
-            lines.append(f"saved {len(types)} files to {str(self.wishes.artifacts)!r}")
+        if folder := self.options["artifacts"]:
+            lines.append(f"saved {len(types)} files to {str(folder)!r}")
         if self.ended_early:
             lines.append("not applied: the program was stopped before it finished")
-        elif self.changes.files and not self.wishes.apply:
+        elif self.changes.files and not self.options["apply_changes"]:
             lines.append("nothing was applied; --apply writes the changes into the folder")
         return lines
 
-    def _headline(self) -> str:
-        count = len(self.changes.files)
-        where = repr(str(self.wishes.folder))
-        if not count:
-            return f"nothing was changed in the copy of {where}"
-        files = "1 file" if count == 1 else f"{count} files"
-        return f"{files} changed in {where if self.applied else f'the copy of {where}'}:"
-
 
 async def hand_back(
-    sent: "Upload | None", wishes: WorkspaceOptions | None, result: ExecutionResult, *, quiet: bool
-) -> WorkspaceReport | None:
-    """Compare, save and apply the changes as requested; None without a folder.
+    sent: "Upload", options: Mapping[str, Any], result: ExecutionResult, *, quiet: bool
+) -> WorkspaceReport:
+    """Compare, save and apply the changes as requested.
 
     Raises:
         UsageError: If a file cannot be written; then none was.
     """
-    if sent is None or wishes is None:
-        return None
     from assay.cli.terminal import open_progress
 
     with open_progress(silent=quiet) as progress:
         changes = await sent.changes(on_progress=progress.on_progress)
-    if wishes.artifacts is not None:
-        await changes.save_artifacts(wishes.artifacts)
-    ended_early = wishes.apply and result.reason not in _OF_ITS_OWN
-    applied = wishes.apply and not ended_early
+    if options["artifacts"] is not None:
+        await changes.save_artifacts(options["artifacts"])
+    apply = options["apply_changes"]
+    ended_early = apply and result.reason not in _OF_ITS_OWN
+    applied = apply and not ended_early
     if applied:
         await changes.apply()
-    return WorkspaceReport(wishes=wishes, changes=changes, applied=applied, ended_early=ended_early)
+    return WorkspaceReport(
+        options=options, changes=changes, applied=applied, ended_early=ended_early
+    )
 
 
 def _show_diff(diff: str) -> None:

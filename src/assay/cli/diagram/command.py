@@ -55,22 +55,9 @@ def command(what: What, wanted: Format | None, out: Path | None) -> int:
     Parts and arrows come from the imports of the installed package, steps from the compiled
     graph.
     """
-    chosen = wanted or (_BY_ENDING.get(out.suffix.lower(), "text") if out else "text")
-    drawn = _drawn(_pictures(what), chosen, to_file=out is not None)
-    if out is None:
-        click.echo(drawn, nl=False)
-        return ExitCode.ACCEPTED
-    try:
-        out.write_text(drawn, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{str(out)!r} cannot be written: {error.strerror}") from error
-    click.echo(f"written to {out}")
-    return ExitCode.ACCEPTED
-
-
-def _pictures(what: What) -> list["Picture"]:
     import anyio
 
+    from assay.cli.diagram.formats import to_mermaid, to_svg, to_text
     from assay.models.resolve import list_available
     from assay.settings.load import load_settings
 
@@ -80,20 +67,23 @@ def _pictures(what: What) -> list["Picture"]:
         pictures.append(picture_of_parts(settings, anyio.run(list_available, settings.models)))
     if what != "parts":
         pictures.append(picture_of_agent())
-    return pictures
-
-
-def _drawn(pictures: list["Picture"], wanted: Format, *, to_file: bool) -> str:
-    from assay.cli.diagram.formats import to_mermaid, to_svg, to_text
-
-    match wanted:
+    match wanted or (_BY_ENDING.get(out.suffix.lower(), "text") if out else "text"):
         case "text":
-            columns = 100 if to_file else shutil.get_terminal_size((100, 24)).columns
-            return to_text(pictures, width=min(columns, _WIDEST))
+            columns = 100 if out else shutil.get_terminal_size((100, 24)).columns
+            drawn = to_text(pictures, width=min(columns, _WIDEST))
         case "mermaid":
-            return to_mermaid(pictures)
+            drawn = to_mermaid(pictures)
         case "svg":
-            return to_svg(pictures)
+            drawn = to_svg(pictures)
+    if out is None:
+        click.echo(drawn, nl=False)
+        return ExitCode.ACCEPTED
+    try:
+        out.write_text(drawn, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{str(out)!r} cannot be written: {error.strerror}") from error
+    click.echo(f"written to {out}")
+    return ExitCode.ACCEPTED
 
 
 _IMPORT: Final = re.compile(rb"^\s*(?:from|import)[ ]assay\.(\w+)", re.MULTILINE)
@@ -145,56 +135,34 @@ _END: Final = "end"
 
 def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -> Picture:
     """Return the parts of the package, with the backends, models and servers of the settings."""
+    from assay.sandbox.factory import BACKENDS
+
     nodes, arrows = package_parts()
-    around = [*_backends(settings), *_models(settings, usable), *_tools(settings)]
+    chosen, default = settings.sandbox.backend, settings.models.default
+    named = "what the settings name"
+    around = [("sandbox", f"backend {name}", named if name == chosen else "") for name in BACKENDS]
+    around += [
+        ("models", one.name, f"{one.reason}; `auto` takes it" if one.by_auto else one.reason)
+        for one in usable
+        if one.usable
+    ]
+    if default != "auto" and all(title != default for _, title, _ in around):
+        around.append(("models", default, named))
+    for name, server in settings.tools.mcp.items():
+        reached = f"at {server.url}" if server.url else "a program that is started here"
+        around.append(("tools", f"MCP server {name}", f"{server.approval}; {reached}"))
     there = {node.id for node in nodes}
-    outside = [(part, node) for part, node in around if part in there]
+    outside = [
+        (part, Node(id=f"outside {title}", title=title, about=about, kind="outside"))
+        for part, title, about in around
+        if part in there
+    ]
     joined = (Arrow(source=part, target=node.id, sometimes=True) for part, node in outside)
     return Picture(
         title="The parts of Assay and their imports",
         nodes=(*nodes, *(node for _, node in outside)),
         arrows=(*without_shortcuts(arrows), *joined),
     )
-
-
-def _backends(settings: "Settings") -> list[tuple[str, Node]]:
-    from assay.sandbox.factory import BACKENDS
-
-    chosen = settings.sandbox.backend
-    return [
-        ("sandbox", _outside(f"backend {name}", "what the settings name" if name == chosen else ""))
-        for name in BACKENDS
-    ]
-
-
-def _models(settings: "Settings", usable: tuple["Availability", ...]) -> list[tuple[str, Node]]:
-    found = [
-        (
-            "models",
-            _outside(one.name, f"{one.reason}; `auto` takes it" if one.by_auto else one.reason),
-        )
-        for one in usable
-        if one.usable
-    ]
-    default = settings.models.default
-    if default != "auto" and all(node.title != default for _, node in found):
-        found.append(("models", _outside(default, "what the settings name")))
-    return found
-
-
-def _tools(settings: "Settings") -> list[tuple[str, Node]]:
-    return [
-        ("tools", _outside(f"MCP server {name}", f"{server.approval}; {_reached(server.url)}"))
-        for name, server in settings.tools.mcp.items()
-    ]
-
-
-def _reached(url: str | None) -> str:
-    return f"at {url}" if url else "a program that is started here"
-
-
-def _outside(title: str, about: str) -> Node:
-    return Node(id=f"outside {title}", title=title, about=about, kind="outside")
 
 
 def picture_of_agent() -> Picture:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
+from statistics import fmean
 from typing import Final
 
 from assay.cli.diagram.picture import Arrow, Layers, Node, Picture, is_waypoint, layered
@@ -298,9 +299,7 @@ def _settle(layers: Layers, boxes: dict[str, _Box]) -> None:
     for _ in range(_SWEEPS):
         for row in layers.rows:
             wanted = {
-                name: sum(boxes[other].x for other in near.get(name, [name]))
-                / len(near.get(name, [name]))
-                for name in row
+                name: fmean([boxes[other].x for other in near.get(name, [name])]) for name in row
             }
             _spread(row, wanted, boxes)
 

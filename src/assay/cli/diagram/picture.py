@@ -5,7 +5,9 @@ In the layout, arrows point down, with few crossings.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from itertools import pairwise
+from statistics import fmean
 from typing import Final, Literal
 
 Kind = Literal["part", "step", "end", "outside"]
@@ -43,31 +45,23 @@ class Picture:
 
 
 def without_shortcuts(arrows: tuple[Arrow, ...]) -> tuple[Arrow, ...]:
-    """Return the arrows without those that a longer path implies (transitive reduction)."""
+    """Return the arrows without those that a longer path implies (transitive reduction).
+
+    Raises:
+        graphlib.CycleError: If the arrows have a cycle.
+    """
     after: dict[str, set[str]] = {}
     for arrow in arrows:
         after.setdefault(arrow.source, set()).add(arrow.target)
+    below: dict[str, set[str]] = {}
+    for name in TopologicalSorter(after).static_order():
+        targets = after.get(name, set())
+        below[name] = targets.union(*(below[target] for target in targets))
     return tuple(
         arrow
         for arrow in arrows
-        if not any(
-            _reaches(after, other, arrow.target)
-            for other in after[arrow.source]
-            if other != arrow.target
-        )
+        if not any(arrow.target in below[other] for other in after[arrow.source])
     )
-
-
-def _reaches(after: dict[str, set[str]], start: str, goal: str) -> bool:
-    seen, waiting = {start}, [start]
-    while waiting:
-        for following in after.get(waiting.pop(), ()):
-            if following == goal:
-                return True
-            if following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return False
 
 
 _SWEEPS: Final = 8
@@ -138,10 +132,12 @@ def _returning(picture: Picture) -> list[Arrow]:
 
 
 def _ranks(nodes: Iterable[str], down: list[Arrow]) -> dict[str, int]:
-    rank = dict.fromkeys(nodes, 0)
-    for _ in rank:
-        for arrow in down:
-            rank[arrow.target] = max(rank[arrow.target], rank[arrow.source] + 1)
+    above: dict[str, list[str]] = {name: [] for name in nodes}
+    for arrow in down:
+        above[arrow.target].append(arrow.source)
+    rank: dict[str, int] = {}
+    for name in TopologicalSorter(above).static_order():
+        rank[name] = max((rank[source] + 1 for source in above[name]), default=0)
     return rank
 
 
@@ -158,11 +154,8 @@ def _uncross(rows: list[list[str]], pairs: list[tuple[str, str]]) -> None:
             name: index / max(len(row) - 1, 1) for row in rows for index, name in enumerate(row)
         }
         for row in reversed(rows) if sweep % 2 else rows:
-            middle = {name: _middle(near.get(name, ()), place, place[name]) for name in row}
+            middle = {
+                name: fmean([place[other] for other in near.get(name, [name])]) for name in row
+            }
             row.sort(key=middle.__getitem__)
             place |= {name: index / max(len(row) - 1, 1) for index, name in enumerate(row)}
-
-
-def _middle(names: Iterable[str], place: dict[str, float], otherwise: float) -> float:
-    places = [place[name] for name in names]
-    return sum(places) / len(places) if places else otherwise
