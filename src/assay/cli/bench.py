@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from assay.cli.terminal import BACKEND, FOLDER, JSON_OBJECT, json_option, to_json
+from assay.cli.options import BACKEND, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

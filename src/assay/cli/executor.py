@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.errors import leave, log_to_stderr, run_command
-from assay.cli.terminal import FILE, FOLDER, JSON_OBJECT, json_option, to_json
+from assay.cli.options import FILE, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import ExitCode
 from assay.sandbox.native.kernel.open_files import raise_limit
 

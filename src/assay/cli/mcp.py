@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from assay.cli.errors import log_to_stderr
-from assay.cli.terminal import JSON_OBJECT, YES, confirm, json_option, to_json
+from assay.cli.options import JSON_OBJECT, YES, json_option, to_json
+from assay.cli.terminal import confirm
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, YES, confirm, json_option, to_json
+from assay.cli.options import JSON_ARRAY, JSON_OBJECT, YES, json_option, to_json
+from assay.cli.terminal import confirm
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, open_progress, to_json
+from assay.cli.options import JSON_ARRAY, JSON_OBJECT, to_json
+from assay.cli.terminal import open_progress
 from assay.contracts.errors import ExitCode
 from assay.contracts.messages import Message, Reply, Request
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, to_json
+from assay.cli.options import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, to_json
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import RunResult, Status

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import FOLDER, JSON_ARRAY, JSON_OBJECT, YES, confirm, to_json
+from assay.cli.options import FOLDER, JSON_ARRAY, JSON_OBJECT, YES, to_json
+from assay.cli.terminal import confirm
 from assay.contracts.errors import JournalError, UsageError
 
 if TYPE_CHECKING:

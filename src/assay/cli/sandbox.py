@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from assay.cli import sandbox_admin, workspace_options
-from assay.cli.terminal import FOLDER, json_option, to_json
+from assay.cli.options import FOLDER, json_option, to_json
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import (
     Command,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.terminal import JSON_ARRAY, JSON_OBJECT, YES, check_ids, confirm, to_json
+from assay.cli.options import JSON_ARRAY, JSON_OBJECT, YES, to_json
+from assay.cli.terminal import check_ids, confirm
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:

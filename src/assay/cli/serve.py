@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.terminal import (
-    BACKEND,
-    JSON_ARRAY,
-    JSON_OBJECT,
-    MODEL,
-    YES,
-    confirm,
-    json_option,
-    to_json,
-)
+from assay.cli.options import BACKEND, JSON_ARRAY, JSON_OBJECT, MODEL, YES, json_option, to_json
+from assay.cli.terminal import confirm
 from assay.contracts.errors import ExitCode
 
 if TYPE_CHECKING:

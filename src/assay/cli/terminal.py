@@ -1,17 +1,14 @@
-"""What commands share: options, JSON, questions, progress of downloads, and interruption."""
+"""Questions before something is removed, progress of downloads, and clean interruption."""
 
-import json
 import signal
 import sys
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
 from assay.contracts.errors import UsageError
-from assay.contracts.jsonable import jsonable
 
 if TYPE_CHECKING:
     from assay.models.open import OpenOptions
@@ -20,26 +17,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-FOLDER: Final = click.Path(file_okay=False, path_type=Path)
-FILE: Final = click.Path(dir_okay=False, path_type=Path)
-
-
-def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the option `--json`, as the parameter `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help=what)
-
-
-JSON_OBJECT: Final = json_option("Print one JSON object.")
-JSON_ARRAY: Final = json_option("Print one JSON array.")
-YES: Final = click.option("--yes", is_flag=True, help="Do not ask; required without a terminal.")
-BACKEND: Final = click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
-MODEL: Final = click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
-
-
-def to_json(value: object) -> str:
-    """Return a value as one line of JSON; a dataclass becomes an object of its fields."""
-    return json.dumps(jsonable(value))
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assay.cli.terminal import FOLDER, JSON_ARRAY, JSON_OBJECT, to_json
+from assay.cli.options import FOLDER, JSON_ARRAY, JSON_OBJECT, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

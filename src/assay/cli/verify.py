@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import FILE, FOLDER, JSON_OBJECT, to_json
+from assay.cli.options import FILE, FOLDER, JSON_OBJECT, to_json
 from assay.contracts.errors import ExitCode, JournalError, UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import BACKEND, FILE, JSON_ARRAY, YES, confirm, json_option, to_json
+from assay.cli.options import BACKEND, FILE, JSON_ARRAY, YES, json_option, to_json
+from assay.cli.terminal import confirm
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import click
 
 import assay
 from assay.cli.diagram.picture import Arrow, Node, Picture, without_shortcuts
-from assay.cli.terminal import FILE
+from assay.cli.options import FILE
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:

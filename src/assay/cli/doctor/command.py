@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.terminal import json_option, to_json
+from assay.cli.options import json_option, to_json
 from assay.contracts.distribution import install_command
 from assay.contracts.errors import ExitCode, MissingExtraError
 from assay.contracts.execution import Isolation
