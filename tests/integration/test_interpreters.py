@@ -42,8 +42,8 @@ async def test_an_engine_that_dies_takes_its_interpreters_along(tmp_path: Path) 
     ):
         await interpreter.run_cell("x = 1")
         (record,) = registry.read_records(tmp_path)
-        assert record.warden is not None
-        os.kill(record.warden.pid, signal.SIGKILL)
+        assert record.launcher is not None
+        os.kill(record.launcher.pid, signal.SIGKILL)
 
         endless = "while True: pass"
         with pytest.raises(SandboxUnavailableError), anyio.fail_after(60):

@@ -208,17 +208,19 @@ async def test_a_command_that_a_signal_ended_leaves_nothing(
         assert processes_of(sandbox_uid(process.pid)) == []
 
 
-async def end_with_its_warden(process: anyio.abc.Process, engine: Engine) -> None:
-    """Kill a command and its warden, so that nobody is left who would clean up."""
-    os.kill(engine.warden.pid, signal.SIGSTOP)
+async def end_with_its_launcher(process: anyio.abc.Process, engine: Engine) -> None:
+    """Kill a command and its launcher, so that nobody is left who would clean up."""
+    os.kill(engine.launcher.pid, signal.SIGSTOP)
     process.kill()
     await ended(process)
-    os.kill(engine.warden.pid, signal.SIGKILL)
+    os.kill(engine.launcher.pid, signal.SIGKILL)
 
 
-async def test_what_a_command_and_its_warden_left_is_listed_and_cleaned_up(person: Person) -> None:
+async def test_what_a_command_and_its_launcher_left_is_listed_and_removed(
+    person: Person,
+) -> None:
     async with a_busy_command(person) as (process, engine):
-        await end_with_its_warden(process, engine)
+        await end_with_its_launcher(process, engine)
         assert await eventually(lambda: not any(mark.alive for mark in engine.processes))
 
         (row,) = json.loads(person.assay("sandbox", "list", "--json"))

@@ -2,15 +2,15 @@
 
 import signal
 
-from assay.sandbox.native.host.jail import Jail, close_all, lay_pipes
+from assay.sandbox.native.host.jail import Jail, close_all, open_pipes
 from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup
 
 
 def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Jail:
     """A cell around a process; the caller closes it."""
-    plumbing = lay_pipes()
-    close_all(plumbing.theirs)
-    go, stdin, stdout, stderr, status = plumbing.ours
+    theirs, ours = open_pipes()
+    close_all(theirs)
+    go, stdin, stdout, stderr, status = ours
     return Jail(
         slot=slot,
         pidfd=pidfd,

@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from assay.sandbox.native.host.engine import Channel
+from assay.sandbox.native.host.messages import Channel
 
 
 class Peer:

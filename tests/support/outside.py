@@ -12,7 +12,7 @@ from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.docker.backend import open_docker
 from assay.sandbox.factory import build_package_store, docker_options
-from assay.sandbox.native.host.backend import NativeOptions, open_native
+from assay.sandbox.native.host.backend import NativeConfig, open_native
 from assay.sandbox.network.dial import DirectDialer
 from assay.settings.load import SandboxSettings
 from tests.support.docker import docker_settings
@@ -72,7 +72,7 @@ async def open_world_of_containers(world: World) -> AsyncGenerator[SandboxBacken
 async def open_world(runtime_dir: Path, world: World) -> AsyncGenerator[SandboxBackend]:
     """Open a native backend whose gate leads into this world."""
     settings = SandboxSettings(packages_dir=runtime_dir.with_name("packages"))
-    options = NativeOptions(
+    options = NativeConfig(
         least=Isolation.ISOLATED,
         namespaces=True,
         preload=(),

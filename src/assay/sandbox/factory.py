@@ -107,10 +107,10 @@ async def _open_best(
 
 def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
     # Imported late: a backend is loaded only when it is chosen.
-    from assay.sandbox.native.host.backend import NativeOptions, open_native
+    from assay.sandbox.native.host.backend import NativeConfig, open_native
 
     packages = build_package_store(settings)
-    options = NativeOptions(
+    options = NativeConfig(
         least=wanted,
         namespaces=settings.namespaces,
         preload=settings.preload,

@@ -18,7 +18,7 @@ import anyio.abc
 
 from assay.contracts.errors import AssayError, PackageError
 from assay.contracts.execution import Isolation
-from assay.sandbox.native.host.backend import NativeOptions, open_native
+from assay.sandbox.native.host.backend import NativeConfig, open_native
 from assay.sandbox.packages.store import Layer, read_layer
 from assay.sandbox.packages.target import Target
 from assay.sandbox.rpc.stream_server import HostDialer, serve_relay
@@ -128,7 +128,7 @@ def in_gvisor() -> bool:
 
 async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> None:
     dialer = HostDialer()
-    native = NativeOptions(
+    native = NativeConfig(
         least=Isolation.RESTRICTED,
         namespaces=not options.gvisor,
         preload=options.preload,

@@ -42,7 +42,7 @@ from assay.contracts.execution import (
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.sandbox.e2b.vm import Machine, act_command, explain, gone
-from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, conclude
+from assay.sandbox.native.host.supervisor import RawResult, build_result
 from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
@@ -522,12 +522,12 @@ class _Execution:
         if self._end is None:
             raise gone("outcome_unknown")
         ending, disk_full = ending_of(self._end, self._stdout, self._stderr)
-        evidence = ResultInputs(
-            ending=ending,
-            usage=GroupUsage(),
-            limits=self._limits,
+        result = build_result(
+            ending,
+            GroupUsage(),
+            self._limits,
             disk_full=disk_full,
             timings=replace(timings, run_s=ending.duration_s),
             isolation=Isolation.MACHINE,
         )
-        return replace(conclude(evidence), backend="e2b")
+        return replace(result, backend="e2b")

@@ -42,7 +42,7 @@ _MODULES: Final = (
     "sandbox/native/kernel/rmtree.py",
     "sandbox/native/kernel/syscalls.py",
     "sandbox/native/host/memory_use.py",
-    "sandbox/native/guest/jail_plan.py",
+    "sandbox/native/guest/jail_spec.py",
     "sandbox/native/host/usage_monitor.py",
     "sandbox/e2b/agent/main.py",
     "sandbox/e2b/agent/bootstrap.py",

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from assay.sandbox.native.guest import launcher
-from assay.sandbox.native.guest.jail_plan import INNER_ID, clone_with_root
+from assay.sandbox.native.guest.jail_spec import INNER_ID, clone_with_root
 from assay.sandbox.native.kernel import landlock, libc, seccomp
 from assay.sandbox.native.kernel.cgroups import ControlGroups, folders_of, open_groups
 

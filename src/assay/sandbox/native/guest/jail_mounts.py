@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from assay.sandbox.native.guest.jail_plan import HOSTNAME, PACKAGES, SHM_BYTES, WORKSPACE, RootPlan
+from assay.sandbox.native.guest.jail_spec import HOSTNAME, PACKAGES, SHM_BYTES, WORKSPACE, RootPlan
 from assay.sandbox.native.kernel import libc
 
 TEMPLATE: Final = "/template"

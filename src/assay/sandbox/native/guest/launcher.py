@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts
-from assay.sandbox.native.guest.jail_plan import (
+from assay.sandbox.native.guest.jail_spec import (
     INNER_ID,
-    JailPlan,
+    JailSpec,
     become,
     clone_with_root,
-    plan_from_json,
+    spec_from_json,
 )
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.open_files import raise_limit
@@ -37,7 +37,7 @@ def main(*descriptors: str) -> NoReturn:
     raise_limit()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    plan = plan_from_json(_read_file(plan_descriptor))
+    plan = spec_from_json(_read_file(plan_descriptor))
     uid, gid = os.getuid(), os.getgid()
     try:
         pid, pidfd, identity = _clone_zygote(plan)
@@ -60,7 +60,7 @@ def main(*descriptors: str) -> NoReturn:
     os._exit(0)
 
 
-def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
+def _clone_zygote(plan: JailSpec) -> tuple[int, int, int | None]:
     """Clone into namespaces; the last item is the uid to become, as seen in the child."""
     if plan.tier == "contained":
         return os.fork(), -1, None
@@ -72,7 +72,7 @@ def _clone_zygote(plan: JailPlan) -> tuple[int, int, int | None]:
     return (*clone_with_root(plan.drop_to_id, libc.clone_apart), INNER_ID)
 
 
-def _namespaces(plan: JailPlan) -> int:
+def _namespaces(plan: JailSpec) -> int:
     if plan.tier == "landlock":
         return 0
     return libc.ALL_NAMESPACES if plan.drop_to_id is None else libc.ALL_BUT_USER
@@ -89,7 +89,7 @@ def _give_up(orders: int, error: BaseException) -> NoReturn:
 
 
 def _become_zygote(
-    plan: JailPlan, descriptors: Sequence[int], outer: tuple[int, int], identity: int | None
+    plan: JailSpec, descriptors: Sequence[int], outer: tuple[int, int], identity: int | None
 ) -> NoReturn:
     try:
         libc.die_with_parent(signal.SIGKILL)

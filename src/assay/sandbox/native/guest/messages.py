@@ -4,6 +4,7 @@ They use a stream socket, which also carries descriptors. Messages from a Python
 untrusted: they are read in pieces, up to a size, and an invalid message closes the connection.
 """
 
+import array
 import json
 import socket
 import struct
@@ -42,14 +43,26 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
     Raises:
         TalkError: If the connection closes first.
     """
-    start, descriptors, _, _ = socket.recv_fds(
-        end, _LENGTH.size, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-    )
+    start, descriptors, _ = receive_part(end, _LENGTH.size, _MOST_DESCRIPTORS)
     start += _receive_exactly(end, _LENGTH.size - len(start)) if start else b""
     if not start:
         raise TalkError("the other side is gone")
     (length,) = _LENGTH.unpack(start)
     return json.loads(_receive_exactly(end, length)), descriptors
+
+
+def receive_part(end: socket.socket, size: int, most: int) -> tuple[bytes, list[int], bool]:
+    """Receive like `socket.recv_fds`, but with descriptors that programs do not inherit.
+
+    The last item tells whether all descriptors that were sent have arrived.
+    """
+    space = socket.CMSG_LEN(most * array.array("i").itemsize)
+    message, notes, flags, _ = end.recvmsg(size, space, socket.MSG_CMSG_CLOEXEC)
+    received = array.array("i")
+    for level, kind, data in notes:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            received.frombytes(data[: len(data) - len(data) % received.itemsize])
+    return message, list(received), not flags & socket.MSG_CTRUNC
 
 
 def _receive_exactly(end: socket.socket, length: int) -> bytes:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
 from assay.sandbox.native.guest import jail_mounts
-from assay.sandbox.native.guest.jail_plan import WORKSPACE
+from assay.sandbox.native.guest.jail_spec import WORKSPACE
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.rmtree import remove_tree
 

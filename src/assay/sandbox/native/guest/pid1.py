@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts, landlock_chmod, loopback, worker
-from assay.sandbox.native.guest.jail_plan import HOSTNAME, INNER_ID, become
+from assay.sandbox.native.guest.jail_spec import HOSTNAME, INNER_ID, become
 from assay.sandbox.native.guest.process_tree import children_of, descendants_of
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
 from assay.sandbox.native.kernel import libc, open_files, syscalls

@@ -43,7 +43,7 @@ _OUR_MODULES: Final = (
     *(
         f"assay.sandbox.native.{name}"
         for name in (
-            *("guest", "guest.display", "guest.jail_mounts", "guest.jail_plan"),
+            *("guest", "guest.display", "guest.jail_mounts", "guest.jail_spec"),
             *("guest.kernel_manager", "guest.landlock_chmod", "guest.loopback"),
             *("guest.messages", "guest.mounts", "guest.perf", "guest.pid1"),
             *("guest.process_tree", "guest.python_kernel", "guest.worker", "guest.zygote"),

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 from assay.sandbox.native.guest import jail_mounts, loopback, perf, pid1, worker
 from assay.sandbox.native.guest import mounts as steward
 from assay.sandbox.native.guest import pid1 as idle_init
-from assay.sandbox.native.guest.jail_plan import INNER_ID, JailPlan, clone_with_root, plan_from_json
+from assay.sandbox.native.guest.jail_spec import INNER_ID, JailSpec, clone_with_root, spec_from_json
 from assay.sandbox.native.guest.landlock_chmod import build_mediating_filter
 from assay.sandbox.native.guest.pid1 import NAMESPACES, PendingJail
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
@@ -229,7 +229,7 @@ def main(*descriptors: str) -> NoReturn:
     """
     _forget_ignored_signals()
     plan_descriptor, mounts, *orders = map(int, descriptors)
-    plan = plan_from_json(_read_all(plan_descriptor))
+    plan = spec_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
     boxes = _take_places(plan)
     if os.fork() == 0:
@@ -262,7 +262,7 @@ def _forget_ignored_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _take_places(plan: JailPlan) -> steward.Workspaces:
+def _take_places(plan: JailSpec) -> steward.Workspaces:
     if plan.tier == "landlock":
         return steward.PlainBoxes(plan.scratch)
     if plan.tier == "contained":

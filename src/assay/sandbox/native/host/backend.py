@@ -1,28 +1,50 @@
 """The native backend: sandboxes on this machine that start in milliseconds, isolated by Linux."""
 
+import os
+import secrets
+import socket
+import sys
+import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from subprocess import DEVNULL
+from typing import Final
 
 import anyio
 import anyio.abc
 
-from assay.contracts.errors import SandboxUnavailableError
+from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
+from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan, Tier
 from assay.sandbox.native.host import registry
-from assay.sandbox.native.host.engine import JailPool, Workspace, WorkspacePool
+from assay.sandbox.native.host.engine import Engine, Workspace
+from assay.sandbox.native.host.messages import Channel
 from assay.sandbox.native.host.program import installed_stages
-from assay.sandbox.native.host.provision import Layers, Outfitter
-from assay.sandbox.native.host.sandbox import EngineState, NativeSandbox
-from assay.sandbox.native.host.start import IsolationChoice, start_best
-from assay.sandbox.native.host.visible_paths import Layout, build_layout
+from assay.sandbox.native.host.provision import Layers, Provisioner
+from assay.sandbox.native.host.sandbox import NativeSandbox
+from assay.sandbox.native.host.visible_paths import (
+    INTERPRETER,
+    LIBRARY,
+    SOURCE,
+    boot,
+    build_layout,
+)
+from assay.sandbox.native.kernel import landlock, seccomp
+from assay.sandbox.native.kernel.cgroups import ControlGroups, open_groups
 from assay.sandbox.network.dial import DialerFactory, DirectDialer
+
+_FIRST_SANDBOX_ID: Final = 1_600_000_000
+_SANDBOX_IDS: Final = 1 << 16
+_SAFE_LANDLOCK: Final = 6
+"""The first Landlock ABI in which a program cannot signal processes outside its own domain."""
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NativeOptions:
+class NativeConfig:
     """Configuration of one native backend."""
 
     least: Isolation
@@ -51,112 +73,235 @@ class NativeBackend:
 
     name = "native"
 
-    def __init__(self, options: NativeOptions, layout: Layout, tasks: anyio.abc.TaskGroup) -> None:
-        self._options = options
+    def __init__(self, config: NativeConfig, tasks: anyio.abc.TaskGroup) -> None:
+        self._config = config
         self._tasks = tasks
-        self._layout = layout
-        self._stages = installed_stages(options.preload)
-        self._outfitter = Outfitter(options.packages, options.outside, self._stages)
-        self._turns = anyio.Semaphore(options.max_concurrent)
+        self._layout = build_layout(config.search_path, config.read_only)
+        self._stages = installed_stages(config.preload)
+        self._provisioner = Provisioner(config.packages, config.outside, self._stages)
+        self._turns = anyio.Semaphore(config.max_concurrent)
         self._starting = anyio.Lock()
-        self._house: EngineState | None = None
-        self.isolation = options.least
+        self._engine: Engine | None = None
+        self._record: registry.EngineRecord
+        self.isolation = config.least
 
     @asynccontextmanager
     async def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
-        house = await self.start()
-        async with self._outfitter.fit_out(equipment, house.running) as fitting:
-            house, box = await self._open_box(limits)
-            sandbox = NativeSandbox(house, box, limits, fitting)
+        engine = await self.start()
+        async with self._provisioner.provide(equipment, engine) as provisioning:
+            engine, workspace = await self._take_workspace(limits.disk_mb << 20)
+            sandbox = NativeSandbox(engine, self._turns, workspace, limits, provisioning)
             try:
                 yield sandbox
             finally:
                 with anyio.CancelScope(shield=True):
                     await sandbox.close()
 
-    async def _open_box(self, limits: Limits) -> tuple[EngineState, Workspace]:
-        size_bytes = limits.disk_mb << 20
-        house = await self.start()
+    async def _take_workspace(self, size_bytes: int) -> tuple[Engine, Workspace]:
+        engine = await self.start()
         try:
-            return house, await house.shelf.take(size_bytes)
+            return engine, await engine.workspaces.take(size_bytes)
         except SandboxUnavailableError:
-            if house.running.engine.alive:
+            if engine.alive:
                 raise
-        house = await self.start()
-        return house, await house.shelf.take(size_bytes)
+        engine = await self.start()
+        return engine, await engine.workspaces.take(size_bytes)
 
-    async def start(self) -> EngineState:
-        """Return the state of the live engine; start an engine if there is none."""
+    async def start(self) -> Engine:
+        """Return the live engine; start an engine if there is none."""
         async with self._starting:
-            if self._house is None or not self._house.running.engine.alive:
+            if self._engine is None or not self._engine.alive:
                 await self.close()
-                self._house = await self._build_house()
-                self.isolation = self._house.running.isolation
-            return self._house
+                self._engine = await self._start_best()
+                self.isolation = self._engine.isolation
+                await self._engine.start_pools(self._tasks)
+            return self._engine
 
     async def close(self) -> None:
-        if self._house is not None:
-            house, self._house = self._house, None
-            for pool in house.pools:
-                pool.empty()
-            await house.running.engine.close()
-            for waiting in (*house.pools, house.shelf):
-                waiting.wake()
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            await engine.close()
             # The launcher has done this, unless it was killed.
-            registry.clean(self._options.runtime_dir, house.running.record)
+            registry.clean(self._config.runtime_dir, self._record)
 
-    async def _build_house(self) -> EngineState:
-        options = self._options
-        running = await start_best(
-            self._layout,
-            self._stages,
-            options.runtime_dir,
-            IsolationChoice(
-                least=options.least,
-                namespaces=options.namespaces,
-                alone_as=options.alone_as,
-                layers=self._outfitter.layers_folder(),
-            ),
-        )
+    async def _start_best(self) -> Engine:
+        """Start an engine with namespaces, or with Landlock if they fail and that is enough.
 
-        pools = tuple(
-            JailPool(running.engine, stage, options.pool_size)
-            for stage in range(1 + len(self._stages))
+        In a container that holds one sandbox only, a third tier works on kernels that support
+        neither.
+
+        Raises:
+            IsolationUnavailableError: If this machine cannot isolate as requested.
+        """
+        config = self._config
+        refusal = IsolationUnavailableError("namespaces are switched off in the settings")
+        if config.namespaces:
+            try:
+                return await self._start_engine("namespaces")
+            except IsolationUnavailableError as error:
+                refusal = error
+        if not Isolation.RESTRICTED.satisfies(config.least):
+            raise refusal
+        if landlock.abi_version() >= _SAFE_LANDLOCK:
+            return await self._start_engine("landlock")
+        if config.alone_as is not None:
+            return await self._start_engine("contained")
+        raise IsolationUnavailableError(
+            f"{refusal}; and Landlock, the fallback, needs Linux 6.12 or newer",
+            hint=refusal.hint,
+        ) from refusal
+
+    async def _start_engine(self, tier: Tier) -> Engine:
+        runtime_dir = self._config.runtime_dir
+        engine_id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        folder = runtime_dir / engine_id
+        record = registry.EngineRecord(
+            engine=engine_id,
+            owner=registry.mark(os.getpid()),
+            launcher=None,
+            since=time.time(),
+            remove=(str(folder),),
         )
-        shelf = WorkspacePool(running.engine, Limits().disk_mb << 20)
-        with suppress(SandboxUnavailableError):
-            await shelf.fill()
-        self._tasks.start_soon(running.engine.bury_the_dead)
-        self._tasks.start_soon(shelf.keep_filled)
-        for pool in pools:
-            self._tasks.start_soon(pool.keep_filled)
-        return EngineState(
-            running=running, pools=pools, shelf=shelf, stages=self._stages, turns=self._turns
+        registry.enter(runtime_dir, record)
+        groups = open_groups(engine_id)
+        record = replace(record, remove=(*groups.folders, str(folder)))
+        registry.write_record(folder, record)
+        owner = self._config.alone_as if tier == "contained" else None
+        if owner is None and os.geteuid() == 0:
+            owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS
+        layout, jailed = self._layout, tier == "namespaces"
+        interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
+        filter_program = seccomp.build_filter(
+            own_namespaces=tier != "landlock", counted_memory=groups.enforcing
         )
+        try:
+            spec = JailSpec(
+                tier=tier,
+                root=layout.root if jailed else RootPlan(),
+                argv=(interpreter, "-I", *boot("guest.zygote", library)),
+                env=tuple((layout.env if jailed else layout.host_env).items()),
+                seccomp_hex=filter_program.hex(),
+                readable=(*layout.readable, *_DEVICES) if tier == "landlock" else (),
+                scratch=str(_make_scratch(folder, owner, tier)),
+                drop_to_id=owner,
+                stages=self._stages,
+                layers=self._provisioner.layers_folder() if jailed else "",
+                remove=record.remove,
+            )
+            engine = await start_engine(spec, groups, pool_size=self._config.pool_size)
+        except IsolationUnavailableError:
+            registry.clean(runtime_dir, record)
+            raise
+        self._record = replace(record, launcher=registry.mark(engine.launcher_pid))
+        registry.write_record(folder, self._record)
+        return engine
+
+
+def _make_scratch(folder: Path, owner: int | None, tier: Tier) -> Path:
+    scratch = folder / "boxes"
+    scratch.mkdir(mode=0o700)
+    if owner is not None and tier != "contained":
+        try:
+            os.chown(scratch, owner, owner)
+        except OSError as error:
+            raise IsolationUnavailableError(
+                f"root may not hand files to another user here: {error.strerror}",
+                hint="run as an ordinary user",
+            ) from error
+        # Other users may pass through to the workspaces, but cannot list the folder.
+        folder.parent.chmod(0o711)
+    return scratch
+
+
+async def start_engine(spec: JailSpec, groups: ControlGroups, *, pool_size: int) -> Engine:
+    """Start a launcher and wait for its first zygote; later stages start on their own.
+
+    The launcher inherits nothing of this process but a few descriptors.
+
+    Raises:
+        IsolationUnavailableError: If the kernel refuses to build the jail.
+    """
+    complaints = _memory_file("assay-complaints", b"")
+    spec_file = _memory_file("assay-spec", spec.to_json())
+    life_read, life_write = os.pipe2(os.O_CLOEXEC)
+    kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pairs = [socket.socketpair(*kind) for _ in range(2 + len(spec.stages))]
+    passed = (life_read, spec_file, *(theirs.fileno() for _, theirs in pairs))
+    try:
+        try:
+            launcher = await anyio.open_process(
+                [sys.executable, "-I", "-S", *boot("guest.launcher"), *map(str, passed)],
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=complaints,
+                cwd="/",
+                env={},
+                start_new_session=True,
+                pass_fds=passed,
+            )
+        finally:
+            os.close(life_read)
+            os.close(spec_file)
+            for _, theirs in pairs:
+                theirs.close()
+        mounts, *zygotes = (Channel(ours) for ours, _ in pairs)
+        engine = Engine(
+            spec,
+            groups,
+            launcher=launcher,
+            zygotes=zygotes,
+            mounts=mounts,
+            life=life_write,
+            pool_size=pool_size,
+        )
+        try:
+            await engine.await_stage(0)
+        except SandboxUnavailableError as error:
+            await engine.close()
+            said = os.pread(complaints, 2000, 0).decode(errors="replace").strip()
+            raise IsolationUnavailableError(
+                f"the native sandbox did not start: {said.rpartition(chr(10))[2] or error}",
+                hint="run `assay doctor` to see what this machine can isolate",
+            ) from error
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await engine.close()
+            raise
+    finally:
+        os.close(complaints)
+    return engine
+
+
+def _memory_file(name: str, content: bytes) -> int:
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 @asynccontextmanager
-async def open_native(options: NativeOptions) -> AsyncGenerator[NativeBackend]:
+async def open_native(config: NativeConfig) -> AsyncGenerator[NativeBackend]:
     """Start the native backend; on leaving the context, stop everything that it started.
 
     Raises:
         IsolationUnavailableError: If this machine does not allow it.
         UsageError: If a path in `read_only` does not exist or cannot be visible in a jail.
     """
-    layout = build_layout(options.search_path, options.read_only)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        backend = NativeBackend(options, layout, tasks)
         try:
-            await backend.start()
-            yield backend
+            backend = NativeBackend(config, tasks)
+            try:
+                await backend.start()
+                yield backend
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await backend.close()
         except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
             failure = error
         finally:
-            with anyio.CancelScope(shield=True):
-                await backend.close()
             tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

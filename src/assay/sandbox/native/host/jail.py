@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -103,23 +103,6 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JailOptions:
-    """Options of one jail. Jails from the pool have none."""
-
-    layer: str = ""
-    """The key of the package layer that is mounted."""
-    ports: tuple[int, ...] = ()
-    """The ports of the allowed hosts."""
-
-    def order(self) -> Mapping[str, object]:
-        network = {"ports": self.ports} if self.ports else {}
-        return network | ({"layer": self.layer} if self.layer else {})
-
-
-PLAIN = JailOptions()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Jail:
     """A confined process that waits for its program."""
 
@@ -142,7 +125,7 @@ class Jail:
     outlets: tuple[int, ...] = ()
     """Our copies of the program's writing ends of its output. While they are open, the streams
     do not end, so the supervisor is not woken just before the exit status arrives. If the
-    worker is not a child of PID 1, the end of stderr is a hint; see `exit_detection.py`."""
+    worker is not a child of PID 1, the end of stderr is a hint; see `wait_status`."""
 
     own_tasks: int = 1
     """PID 1, and its extra thread in the Landlock tier: they do not count as the program's."""
@@ -199,21 +182,8 @@ def _pid_of(pidfd: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plumbing:
-    """The pipes of a jail: five ends for the process, five for the supervisor."""
-
-    theirs: tuple[int, ...]
-    ours: tuple[Descriptor, ...]
-
-    def close(self) -> None:
-        for descriptor in self.ours:
-            descriptor.close()
-        close_all(self.theirs)
-
-
-def lay_pipes() -> Plumbing:
-    """Create go, stdin, stdout, stderr and status, in that order."""
+def open_pipes() -> tuple[list[int], list[Descriptor]]:
+    """Create go, stdin, stdout, stderr and status, in that order: the jail's ends, then ours."""
     theirs: list[int] = []
     ours: list[Descriptor] = []
     try:
@@ -226,11 +196,15 @@ def lay_pipes() -> Plumbing:
             theirs.append(reading if to_process else writing)
             ours.append(Descriptor(writing if to_process else reading))
     except OSError:
-        close_all(theirs)
-        for descriptor in ours:
-            descriptor.close()
+        close_pipes(theirs, ours)
         raise
-    return Plumbing(theirs=tuple(theirs), ours=tuple(ours))
+    return theirs, ours
+
+
+def close_pipes(theirs: Iterable[int], ours: Iterable[Descriptor]) -> None:
+    close_all(theirs)
+    for descriptor in ours:
+        descriptor.close()
 
 
 def close_all(descriptors: Iterable[int]) -> None:
@@ -246,35 +220,35 @@ class Reaper:
     """Killed jails whose resources are not released yet."""
 
     def __init__(self) -> None:
-        self._cells: list[Jail] = []
+        self._jails: list[Jail] = []
         self._wanted = anyio.Event()
         self._given_up = False
 
-    def add(self, cell: Jail) -> None:
+    def add(self, jail: Jail) -> None:
         """Release a jail after its death, or immediately if the reaper has closed."""
         if self._given_up:
-            _bury(cell)
+            _release(jail)
             return
-        self._cells.append(cell)
+        self._jails.append(jail)
         self._wanted.set()
 
     def wake(self) -> None:
-        """Wake `bury_some`."""
+        """Wake `reap_some`."""
         self._wanted.set()
 
-    async def bury_some(self) -> list[str]:
+    async def reap_some(self) -> list[str]:
         """Wait for killed jails, release the dead ones, and return their slots."""
-        if not self._cells:
+        if not self._jails:
             self._wanted = anyio.Event()
             await self._wanted.wait()
         await anyio.sleep(_ROUND_S)
         ended = select.poll()
-        for cell in self._cells[:_MOST_AT_ONCE]:
-            ended.register(cell.pidfd, select.POLLIN)
+        for jail in self._jails[:_MOST_AT_ONCE]:
+            ended.register(jail.pidfd, select.POLLIN)
         dead = {pidfd for pidfd, _ in ended.poll(0)}
-        buried = [cell for cell in self._cells if cell.pidfd in dead]
-        self._cells = [cell for cell in self._cells if cell.pidfd not in dead]
-        return [_bury(cell) for cell in buried]
+        reaped = [jail for jail in self._jails if jail.pidfd in dead]
+        self._jails = [jail for jail in self._jails if jail.pidfd not in dead]
+        return [_release(jail) for jail in reaped]
 
     async def __aenter__(self) -> Self:
         return self
@@ -287,12 +261,12 @@ class Reaper:
     ) -> None:
         """Release all jails, dead or not: the engine is closing."""
         self._given_up = True
-        for cell in self._cells:
-            _bury(cell)
-        self._cells = []
+        for jail in self._jails:
+            _release(jail)
+        self._jails = []
 
 
-def _bury(cell: Jail) -> str:
-    cell.close()
-    cell.group.remove()
-    return cell.slot
+def _release(jail: Jail) -> str:
+    jail.close()
+    jail.group.remove()
+    return jail.slot

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from assay.sandbox.native.guest.jail_plan import SHM_BYTES
+from assay.sandbox.native.guest.jail_spec import SHM_BYTES
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _LARGE_PAGE: Final = 2 << 20

@@ -83,43 +83,36 @@ class JailPaths:
     """Landlock tier: processes of the same user outside of the sandbox."""
 
 
-def encode_request(program: Program, limits: Limits, setting: JailPaths) -> bytes:
-    header: dict[str, Any] = {
-        "cwd": str(program.cwd),
-        "env": {"HOME": setting.temporary, "TMPDIR": setting.temporary, **program.env},
-        "workspace": setting.workspace,
-        "writable": setting.writable,
-        **_packages(setting),
-        "rlimits": _rlimits(limits, setting),
-    }
+def encode_request(program: Program, limits: Limits, paths: JailPaths) -> bytes:
+    header: dict[str, Any] = {"cwd": str(program.cwd), **_common_fields(limits, paths)}
+    header["env"] |= program.env
     if isinstance(program, Command):
         return _line(header | {"kind": "command", "argv": program.argv})
     named = {"kind": "python", "filename": program.filename, "args": program.args}
     return _line(header | named) + program.source
 
 
-def encode_opening(limits: Limits, setting: JailPaths) -> bytes:
+def encode_opening(limits: Limits, paths: JailPaths) -> bytes:
     """Encode the request for an interpreter; a worker recognizes it by its first bytes."""
     header: dict[str, Any] = {
         "kind": "interpreter",
         "cwd": "",
-        "env": {
-            "HOME": setting.temporary,
-            "TMPDIR": setting.temporary,
-            "MPLBACKEND": display.FIGURE_BACKEND,
-        },
-        "workspace": setting.workspace,
-        "writable": setting.writable,
-        **_packages(setting),
-        "rlimits": _rlimits(limits, setting),
+        **_common_fields(limits, paths),
     }
+    header["env"]["MPLBACKEND"] = display.FIGURE_BACKEND
     return _line(header)
 
 
-def _packages(setting: JailPaths) -> dict[str, Any]:
-    # A jail with its own root contains the packages already.
-    readable = [setting.packages] if setting.packages and setting.writable else []
-    return {"packages": setting.packages, "readable": readable}
+def _common_fields(limits: Limits, paths: JailPaths) -> dict[str, Any]:
+    return {
+        "env": {"HOME": paths.temporary, "TMPDIR": paths.temporary},
+        "workspace": paths.workspace,
+        "writable": paths.writable,
+        "packages": paths.packages,
+        # A jail with its own root contains the packages already.
+        "readable": [paths.packages] if paths.packages and paths.writable else [],
+        "rlimits": _rlimits(limits, paths),
+    }
 
 
 def _line(header: dict[str, Any]) -> bytes:
@@ -127,29 +120,27 @@ def _line(header: dict[str, Any]) -> bytes:
     return json.dumps(header).encode() + b"\n"
 
 
-def _rlimits(limits: Limits, setting: JailPaths) -> dict[str, int]:
+def _rlimits(limits: Limits, paths: JailPaths) -> dict[str, int]:
     """Return fallback limits per process; control groups or the usage monitor keep the totals."""
+    if paths.writable:
+        # The kernel counts per user, not per sandbox, and that user's other processes vary.
+        processes = paths.processes_elsewhere + limits.processes + _SPARE_PROCESSES
+    elif paths.groups_enforce:
+        # The control group refuses first, and unlike this limit it counts the refusals.
+        processes = limits.processes + _SPARE_PROCESSES
+    else:
+        # PID 1 of the execution counts too.
+        processes = limits.processes + 1
     rlimits = {
         "RLIMIT_CPU": math.ceil(limits.cpu_s) + 1,
         "RLIMIT_NOFILE": limits.open_files,
-        "RLIMIT_NPROC": _process_backstop(limits, setting),
+        "RLIMIT_NPROC": processes,
         # Above the size of the workspace, so that the program sees a full disk first.
         "RLIMIT_FSIZE": limits.disk_mb * _MEGABYTE * 2,
         "RLIMIT_MEMLOCK": 1 << 16,
         "RLIMIT_MSGQUEUE": 1 << 16,
         "RLIMIT_SIGPENDING": 1024,
     }
-    if not setting.groups_enforce:
+    if not paths.groups_enforce:
         rlimits["RLIMIT_DATA"] = limits.memory_mb * _MEGABYTE * 4 + (1 << 30)
     return rlimits
-
-
-def _process_backstop(limits: Limits, setting: JailPaths) -> int:
-    if setting.writable:
-        # The kernel counts per user, not per sandbox, and that user's other processes vary.
-        return setting.processes_elsewhere + limits.processes + _SPARE_PROCESSES
-    if setting.groups_enforce:
-        # The control group refuses first, and unlike this limit it counts the refusals.
-        return limits.processes + _SPARE_PROCESSES
-    # PID 1 of the execution counts too.
-    return limits.processes + 1

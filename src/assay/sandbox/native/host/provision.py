@@ -13,10 +13,9 @@ from anyio import to_thread
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
-from assay.sandbox.native.guest.jail_plan import PACKAGES
-from assay.sandbox.native.host.jail import PLAIN, JailOptions
+from assay.sandbox.native.guest.jail_spec import PACKAGES
+from assay.sandbox.native.host.engine import Engine
 from assay.sandbox.native.host.program import Stages
-from assay.sandbox.native.host.start import RunningEngine
 from assay.sandbox.network.dial import DialerFactory
 from assay.sandbox.network.policy import parse_policy
 from assay.sandbox.network.proxy import EgressPolicyState
@@ -26,9 +25,10 @@ from assay.sandbox.packages.target import Target, own_target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioning:
-    """The packages and egress policy of one sandbox."""
+    """The packages and egress policy of one sandbox. Jails from the pool have neither."""
 
-    fit: JailOptions = PLAIN
+    layer: str = ""
+    """The key of the package layer that is mounted."""
     packages: str = ""
     """The folder of its packages, as its programs see it."""
     egress: EgressPolicyState | None = None
@@ -50,7 +50,7 @@ class Layers(Protocol):
     ) -> AbstractAsyncContextManager[Layer]: ...
 
 
-class Outfitter:
+class Provisioner:
     """Provisions the sandboxes of one backend."""
 
     def __init__(self, store: Layers, outside: DialerFactory, stages: Stages) -> None:
@@ -62,18 +62,16 @@ class Outfitter:
     def _target(self) -> Target:
         return own_target(module for stage in self._stages for module in stage)
 
-    def layers_folder(self) -> Path | None:
-        """Return the folder of the package layers; None if this machine has no place for them."""
+    def layers_folder(self) -> str:
+        """Return the folder of the package layers; empty if this machine has no place for them."""
         try:
             self._store.make_folders()
         except UsageError:
-            return None
-        return self._store.layers_folder
+            return ""
+        return str(self._store.layers_folder)
 
     @asynccontextmanager
-    async def fit_out(
-        self, equipment: SandboxSpec, running: RunningEngine
-    ) -> AsyncGenerator[Provisioning]:
+    async def provide(self, equipment: SandboxSpec, engine: Engine) -> AsyncGenerator[Provisioning]:
         """Provide packages and network access while a sandbox is open.
 
         Raises:
@@ -84,37 +82,33 @@ class Outfitter:
         if equipment == DEFAULT_SPEC:
             yield NOTHING
             return
-        egress = self._open_egress(equipment, running) if equipment.hosts else None
-        ports = () if egress is None else egress.dialer.policy.ports
+        egress = None
+        if equipment.hosts:
+            policy = parse_policy(equipment.hosts)
+            if engine.tier != "namespaces":
+                raise UsageError(
+                    "hosts can only be allowed where a sandbox has a network of its own, and this "
+                    "machine gives it none",
+                    hint="see `assay doctor`; without hosts there is no network at all",
+                )
+            egress = EgressPolicyState(dialer=self._outside.dialer(policy))
         async with AsyncExitStack() as held:
             key = packages = ""
             if equipment.packages:
                 opening = self._store.open_layer(equipment.packages, self._target)
                 layer = await held.enter_async_context(opening)
-                key, packages = layer.key, await _place(layer, running)
-            yield Provisioning(
-                fit=JailOptions(layer=key, ports=ports), packages=packages, egress=egress
-            )
-
-    def _open_egress(self, equipment: SandboxSpec, running: RunningEngine) -> EgressPolicyState:
-        policy = parse_policy(equipment.hosts)
-        if running.tier != "namespaces":
-            raise UsageError(
-                "hosts can only be allowed where a sandbox has a network of its own, and this "
-                "machine gives it none",
-                hint="see `assay doctor`; without hosts there is no network at all",
-            )
-        return EgressPolicyState(dialer=self._outside.dialer(policy))
+                key, packages = layer.key, await _place(layer, engine)
+            yield Provisioning(layer=key, packages=packages, egress=egress)
 
 
-async def _place(layer: Layer, running: RunningEngine) -> str:
+async def _place(layer: Layer, engine: Engine) -> str:
     """Return the path of a layer as programs see it; copy the layer there if necessary."""
-    if running.tier == "namespaces":
+    if engine.tier == "namespaces":
         return PACKAGES
-    if running.box_owner is None or running.tier == "contained":
+    if engine.owner is None or engine.tier == "contained":
         return str(layer.folder)
     # Programs run as another uid that cannot enter the user's folder, so they get a copy.
-    place = running.scratch.parent / "layers" / layer.key
+    place = engine.scratch.parent / "layers" / layer.key
     await to_thread.run_sync(_copy, layer.folder, place)
     return str(place)
 

@@ -11,7 +11,7 @@ import select
 import signal
 import stat
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from assay.sandbox.native.kernel.rmtree import remove_tree
 
 _RECORD: Final = "engine.json"
 _NAME: Final = re.compile(r"(\d+)-[0-9a-f]+")
-"""The owner's pid and a random number, see `start.py`."""
+"""The owner's pid and a random number, see `backend.py`."""
 _DRAFT: Final = re.compile(r"\.(\d+)-[0-9a-f]+\.(\d+)")
 """The same, and the owner's start time; used until the record is written."""
 _START_TIME_FIELD: Final = 19
@@ -48,7 +48,7 @@ class EngineRecord:
 
     engine: str
     owner: ProcessMark
-    warden: ProcessMark | None
+    launcher: ProcessMark | None
     since: float
     """Seconds since the epoch."""
     remove: tuple[str, ...]
@@ -60,9 +60,9 @@ class EngineRecord:
 
     def processes(self) -> int:
         """Count the processes of the engine, including its launcher."""
-        if self.warden is None or not self.warden.alive:
+        if self.launcher is None or not self.launcher.alive:
             return 0
-        return len(usage_monitor.process_tree(self.warden.pid))
+        return len(usage_monitor.process_tree(self.launcher.pid))
 
 
 def enter(runtime_dir: Path, record: EngineRecord) -> Path:
@@ -99,10 +99,6 @@ def write_record(folder: Path, record: EngineRecord) -> None:
     draft = folder / f".{_RECORD}"
     draft.write_text(json.dumps(asdict(record)))
     draft.rename(folder / _RECORD)
-
-
-def with_warden(record: EngineRecord, pid: int) -> EngineRecord:
-    return replace(record, warden=mark(pid))
 
 
 def mark(pid: int) -> ProcessMark:
@@ -150,7 +146,7 @@ def _record_by_name(folder: Path) -> EngineRecord | None:
     return EngineRecord(
         engine=folder.name,
         owner=owner,
-        warden=None,
+        launcher=None,
         since=found.st_mtime,
         remove=(str(folder),),
     )
@@ -158,13 +154,13 @@ def _record_by_name(folder: Path) -> EngineRecord | None:
 
 def _read(path: Path) -> EngineRecord:
     fields = json.loads(path.read_text())
-    warden, remove = fields["warden"], fields["remove"]
+    launcher, remove = fields["launcher"], fields["remove"]
     if not isinstance(remove, list):
         raise TypeError("not a list of paths")
     return EngineRecord(
         engine=path.parent.name,
         owner=ProcessMark(**fields["owner"]),
-        warden=ProcessMark(**warden) if warden else None,
+        launcher=ProcessMark(**launcher) if launcher else None,
         since=float(fields["since"]),
         remove=tuple(str(name) for name in remove),  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - JSON
     )
@@ -172,10 +168,10 @@ def _read(path: Path) -> EngineRecord:
 
 def clean(runtime_dir: Path, record: EngineRecord) -> None:
     """Kill the processes of an orphaned engine and remove its files."""
-    if record.warden is not None and record.warden.alive:
+    if record.launcher is not None and record.launcher.alive:
         with suppress(ProcessLookupError):
-            os.kill(record.warden.pid, signal.SIGKILL)
-        _await_death(record.warden)
+            os.kill(record.launcher.pid, signal.SIGKILL)
+        _await_death(record.launcher)
     # By name too: the crash may have come before the record listed the groups.
     remove_all((*record.remove, *cgroups.folders_of(record.engine)))
     remove_tree(str(runtime_dir / record.engine))

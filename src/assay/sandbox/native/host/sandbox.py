@@ -1,47 +1,53 @@
-"""One native sandbox: a workspace for its files, a new jail for each execution."""
+"""One native sandbox: a workspace for its files, a new jail for each execution and interpreter.
+
+An interpreter is one jail with a kernel manager, and its branches. The first branch opens with the
+interpreter. `branch` adds another one, which has its own pipes and shares everything else.
+"""
 
 import errno
+import itertools
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import (
-    BlockedConnection,
+    CellResult,
     ExecutionResult,
     FileInfo,
     Limits,
     Program,
+    PythonCode,
     Reason,
     Timings,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.sandbox.native.guest.jail_mounts import BOX_FOLDERS
-from assay.sandbox.native.guest.jail_plan import TEMPORARY, WORKSPACE, Tier
-from assay.sandbox.native.host.branch import CellRun
-from assay.sandbox.native.host.engine import JailPool, Workspace, WorkspacePool, await_readiness
+from assay.sandbox.native.guest.jail_spec import TEMPORARY, WORKSPACE
+from assay.sandbox.native.host.branch import BranchPipes, CellRun, Report
+from assay.sandbox.native.host.engine import Engine, Workspace, await_readiness
 from assay.sandbox.native.host.files import WorkspaceFiles, disk_use
-from assay.sandbox.native.host.interpreter import InterpreterDeps, NativeInterpreter, Session
 from assay.sandbox.native.host.jail import Jail
+from assay.sandbox.native.host.messages import Orders, decode_answers
 from assay.sandbox.native.host.program import (
     JailPaths,
-    Stages,
     encode_opening,
     encode_request,
     suitable_stage,
 )
 from assay.sandbox.native.host.provision import NOTHING, Provisioning
-from assay.sandbox.native.host.start import RunningEngine
-from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, Supervision, conclude
+from assay.sandbox.native.host.supervisor import ProgramRun, build_result
 from assay.sandbox.native.host.usage_monitor import (
+    CellWatch,
     ContainedWatch,
     GroupAndDiskWatch,
     GroupWatch,
@@ -55,58 +61,35 @@ from assay.sandbox.network.proxy import EgressProxy, open_gate
 
 _T = TypeVar("_T")
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineState:
-    """State that all sandboxes of one engine share."""
-
-    running: RunningEngine
-    pools: tuple[JailPool, ...]
-    shelf: WorkspacePool
-    stages: Stages
-    turns: anyio.Semaphore
-
-
-def _limit(cell: Jail, limits: Limits) -> None:
-    try:
-        most = limits.processes + cell.own_tasks
-        cell.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
-    except OSError as error:
-        raise SandboxUnavailableError(
-            f"the control group of the sandbox cannot be used: {error.strerror}",
-            dispatch="never_started",
-            hint=TOO_FEW_HINT if error.errno in _NO_DESCRIPTORS else "",
-        ) from error
-
-
-def places_of(tier: Tier, folder: Path | None) -> tuple[Path, ...]:
-    """Return the folders whose size the supervisor limits, if no file system does."""
-    if tier == "contained":
-        return Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm")
-    return () if folder is None else (folder,)
+_CONTAINED_FOLDERS: Final = (Path(WORKSPACE), Path(TEMPORARY), Path("/dev/shm"))
 
 
 class NativeSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
     def __init__(
-        self, house: EngineState, box: Workspace, limits: Limits, fitting: Provisioning = NOTHING
+        self,
+        engine: Engine,
+        turns: anyio.Semaphore,
+        workspace: Workspace,
+        limits: Limits,
+        provisioning: Provisioning = NOTHING,
     ) -> None:
         self.limits = limits
-        self._house = house
-        self._fitting = fitting
-        self._engine = house.running.engine
-        self._box = box.name
-        self._workspace = box.workspace
-        self._folder = (
-            house.running.scratch / box.name if house.running.tier == "landlock" else None
-        )
-        self._places = places_of(house.running.tier, self._folder)
+        self.engine = engine
+        self.turns = turns
+        self._provisioning = provisioning
+        self._box = workspace.name
+        self._workspace = workspace.workspace
+        self._folder = engine.scratch / workspace.name if engine.tier == "landlock" else None
+        self._folders: tuple[Path, ...] = () if self._folder is None else (self._folder,)
+        """The folders whose size the supervisor limits, if no file system does."""
+        if engine.tier == "contained":
+            self._folders = _CONTAINED_FOLDERS
         self._files = WorkspaceFiles(
-            box.workspace, act_as=house.running.box_owner, room=self._room_on_host
+            workspace.workspace, act_as=engine.owner, room=self._room_on_host
         )
-        self._running: set[Supervision | CellRun] = set()
+        self._running: set[ProgramRun | CellRun] = set()
         self._interpreters: set[Jail] = set()
         self._file_operations = 0
         self._idle = anyio.Event()
@@ -116,21 +99,21 @@ class NativeSandbox:
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
-        limits = self._limits_for(program)
-        request = encode_request(program, limits, self._setting())
+        limits = _shorter(self.limits, program.timeout_s)
+        request = encode_request(program, limits, self._paths())
         arrived = time.perf_counter()
-        async with self._house.turns:
+        async with self.turns:
             served = time.perf_counter()
-            cell = await self._prepare(suitable_stage(program, self._house.stages), limits)
+            jail = await self._prepare(suitable_stage(program, self.engine.stages), limits)
             prepared = time.perf_counter()
             started = False
             try:
-                supervision = Supervision(cell, limits, self._watch(cell, limits), on_output)
-                with self._tracked(supervision):
+                run = ProgramRun(jail, limits, self.watch(jail, limits), on_output)
+                with self.tracked(run):
                     started = True
-                    follow = self._follow(supervision, cell, request, program.stdin)
-                    ending, denials = await follow
-                usage = cell.group.usage()
+                    async with self._open_proxy(jail) as proxy:
+                        raw = await run.run(request, program.stdin)
+                usage = jail.group.usage()
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTORS:
                     raise
@@ -140,111 +123,108 @@ class NativeSandbox:
                     hint=TOO_FEW_HINT,
                 ) from error
             finally:
-                self._engine.discard(cell)
-        timings = Timings(
-            queue_s=served - arrived, prepare_s=prepared - served, run_s=ending.duration_s
+                self.engine.discard(jail)
+        return build_result(
+            raw,
+            usage,
+            limits,
+            disk_full=self.is_full(),
+            timings=Timings(
+                queue_s=served - arrived, prepare_s=prepared - served, run_s=raw.duration_s
+            ),
+            isolation=self.engine.isolation,
+            denials=proxy.take_denials() if proxy else (),
         )
-        evidence = ResultInputs(
-            ending=ending,
-            usage=usage,
-            limits=limits,
-            disk_full=self._is_full(),
-            timings=timings,
-            isolation=self._house.running.isolation,
-            denials=denials,
-        )
-        return conclude(evidence)
-
-    async def _follow(
-        self, supervision: Supervision, cell: Jail, request: bytes, stdin: bytes
-    ) -> tuple[RawResult, tuple[BlockedConnection, ...]]:
-        if self._fitting.egress is None:
-            return await supervision.run(request, stdin), ()
-        async with open_gate(self._fitting.egress, cell.listeners) as gate:
-            ending = await supervision.run(request, stdin)
-        return ending, gate.take_denials()
 
     @contextmanager
-    def _tracked(self, execution: Supervision | CellRun) -> Generator[None]:
+    def tracked(self, execution: ProgramRun | CellRun) -> Generator[None]:
         """Register an execution, so that `cancel` and `close` end it."""
         self._running.add(execution)
-        self._be_busy()
+        self._mark_busy()
         try:
             yield
         finally:
             self._running.discard(execution)
-            self._say_if_idle()
+            self._notify_if_idle()
 
     async def _in_a_thread(self, operate: Callable[[], _T]) -> _T:
         """Run a file operation in a thread; `close` waits for it."""
-        self._check_open()
+        self.check_open()
         self._file_operations += 1
-        self._be_busy()
+        self._mark_busy()
         try:
             return await anyio.to_thread.run_sync(operate)
         finally:
             self._file_operations -= 1
-            self._say_if_idle()
+            self._notify_if_idle()
 
-    def _be_busy(self) -> None:
+    def _mark_busy(self) -> None:
         if self._idle.is_set():
             self._idle = anyio.Event()
 
-    def _say_if_idle(self) -> None:
+    def _notify_if_idle(self) -> None:
         if not self._running and not self._file_operations:
             self._idle.set()
 
-    def _limits_for(self, program: Program) -> Limits:
-        if program.timeout_s is None or program.timeout_s >= self.limits.wall_s:
-            return self.limits
-        return replace(self.limits, wall_s=program.timeout_s)
-
     async def _prepare(self, stage: int, limits: Limits) -> Jail:
         """Take a jail of a stage, or of the highest ready stage below it."""
-        self._check_open()
-        cell = await self._take_cell(stage)
+        self.check_open()
+        pools = self.engine.jails
+        ready = max(number for number in range(stage + 1) if pools[number].ready)
+        provisioning = self._provisioning
+        if provisioning is NOTHING:
+            jail = await pools[ready].take()
+        else:
+            egress = provisioning.egress
+            ports = () if egress is None else egress.dialer.policy.ports
+            jail = await self.engine.make_jail(
+                ready, ahead=False, layer=provisioning.layer, ports=ports
+            )
         try:
-            _limit(cell, limits)
+            try:
+                jail.group.apply(
+                    memory_bytes=limits.memory_mb << 20,
+                    processes=limits.processes + jail.own_tasks,
+                )
+            except OSError as error:
+                raise SandboxUnavailableError(
+                    f"the control group of the sandbox cannot be used: {error.strerror}",
+                    dispatch="never_started",
+                    hint=TOO_FEW_HINT if error.errno in _NO_DESCRIPTORS else "",
+                ) from error
             # A jail that is still being prepared continues meanwhile.
-            await self._engine.bind(self._box, cell)
-            await await_readiness(cell)
-            self._check_open()
+            await self.engine.bind(self._box, jail)
+            await await_readiness(jail)
+            self.check_open()
         except BaseException:
-            self._engine.discard(cell)
+            self.engine.discard(jail)
             raise
-        return cell
+        return jail
 
-    async def _take_cell(self, wanted: int) -> Jail:
-        pools = self._house.pools
-        stage = max(number for number in range(wanted + 1) if pools[number].ready)
-        if self._fitting is NOTHING:
-            return await pools[stage].take()
-        # Jails from the pool have neither packages nor a network.
-        return await self._engine.make_cell(stage, ahead=False, fit=self._fitting.fit)
-
-    def _watch(self, cell: Jail, limits: Limits) -> Watch:
-        running = self._house.running
-        if running.groups.enforcing:
-            if not self._places:
-                return GroupWatch(cell)
-            return GroupAndDiskWatch(cell, self._places, act_as=running.box_owner)
-        watch = ContainedWatch if running.tier == "contained" else ProcessWatch
+    def watch(self, jail: Jail, limits: Limits) -> Watch:
+        """Start measuring what runs in a jail."""
+        engine = self.engine
+        if engine.groups.enforcing:
+            if not self._folders:
+                return GroupWatch(jail)
+            return GroupAndDiskWatch(jail, self._folders, act_as=engine.owner)
+        watch = ContainedWatch if engine.tier == "contained" else ProcessWatch
         return watch(
-            cell,
+            jail,
             limits.memory_mb << 20,
-            self._places,
+            self._folders,
             processes=limits.processes,
-            act_as=running.box_owner,
-            files=self._workspace if running.tier == "namespaces" else None,
+            act_as=engine.owner,
+            files=self._workspace if engine.tier == "namespaces" else None,
         )
 
-    def _setting(self) -> JailPaths:
-        enforced = self._house.running.groups.enforcing
+    def _paths(self) -> JailPaths:
+        enforced = self.engine.groups.enforcing
         if self._folder is None:
             return JailPaths(
                 workspace=WORKSPACE,
                 temporary=TEMPORARY,
-                packages=self._fitting.packages,
+                packages=self._provisioning.packages,
                 groups_enforce=enforced,
             )
         workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
@@ -252,40 +232,38 @@ class NativeSandbox:
             workspace=workspace,
             temporary=temporary,
             writable=(workspace, temporary, "/dev/null", "/dev/zero", "/dev/full"),
-            packages=self._fitting.packages,
+            packages=self._provisioning.packages,
             groups_enforce=enforced,
-            processes_elsewhere=count_processes(self._house.running.box_owner or os.getuid()),
+            processes_elsewhere=count_processes(self.engine.owner or os.getuid()),
         )
 
-    def _is_full(self) -> bool:
-        if self._places:
-            return self._disk_use() >= self.limits.disk_mb << 20
+    def is_full(self) -> bool:
+        room = self._room_on_host()
+        if room is not None:
+            return room <= 0
         space = os.fstatvfs(self._workspace)
         return space.f_bfree == 0 or space.f_ffree == 0
 
     def _room_on_host(self) -> int | None:
-        if not self._places:
+        if not self._folders:
             return None
-        return (self.limits.disk_mb << 20) - self._disk_use()
+        with libc.file_access_as(self.engine.owner):
+            return (self.limits.disk_mb << 20) - sum(disk_use(folder) for folder in self._folders)
 
-    def _disk_use(self) -> int:
-        with libc.file_access_as(self._house.running.box_owner):
-            return sum(disk_use(place) for place in self._places)
-
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if not self._open:
             raise SandboxUnavailableError("the sandbox is closed", dispatch="never_started")
 
     @asynccontextmanager
     async def open_interpreter(self) -> AsyncGenerator[Interpreter]:
-        cell = await self._prepare(len(self._house.stages), self.limits)
-        self._interpreters.add(cell)
+        jail = await self._prepare(len(self.engine.stages), self.limits)
+        self._interpreters.add(jail)
         try:
-            async with self._open_gate(cell) as gate:
-                session = Session(self._premises(cell, gate))
+            async with self._open_proxy(jail) as proxy:
+                session = KernelSession(self, jail, proxy)
                 try:
-                    await session.start(encode_opening(self.limits, self._setting()))
-                    interpreter = NativeInterpreter(session, await session.open_line())
+                    await session.start(encode_opening(self.limits, self._paths()))
+                    interpreter = NativeInterpreter(session, await session.open_branch())
                     try:
                         yield interpreter
                     finally:
@@ -294,34 +272,21 @@ class NativeSandbox:
                 finally:
                     session.orders.close()
         finally:
-            self._end_interpreter(cell)
+            self._end_interpreter(jail)
 
-    def _open_gate(self, cell: Jail) -> AbstractAsyncContextManager[EgressProxy | None]:
-        if self._fitting.egress is None:
+    def _open_proxy(self, jail: Jail) -> AbstractAsyncContextManager[EgressProxy | None]:
+        if self._provisioning.egress is None:
             return nullcontext()
-        return open_gate(self._fitting.egress, cell.listeners)
+        return open_gate(self._provisioning.egress, jail.listeners)
 
-    def _premises(self, cell: Jail, gate: EgressProxy | None) -> InterpreterDeps:
-        return InterpreterDeps(
-            denied=gate.take_denials if gate else tuple,
-            cell=cell,
-            limits=self.limits,
-            watch=self._watch(cell, self.limits),
-            turns=self._house.turns,
-            isolation=self._house.running.isolation,
-            is_full=self._is_full,
-            tracked=self._tracked,
-            check_open=self._check_open,
-        )
-
-    def _end_interpreter(self, cell: Jail) -> None:
-        if cell in self._interpreters:
-            self._interpreters.discard(cell)
-            self._engine.discard(cell)
+    def _end_interpreter(self, jail: Jail) -> None:
+        if jail in self._interpreters:
+            self._interpreters.discard(jail)
+            self.engine.discard(jail)
 
     async def cancel(self) -> None:
-        for supervision in tuple(self._running):
-            supervision.kill(Reason.CANCELLED)
+        for run in tuple(self._running):
+            run.kill(Reason.CANCELLED)
 
     async def close(self) -> None:
         """End all executions, then release the workspace."""
@@ -329,10 +294,10 @@ class NativeSandbox:
         while self._running or self._file_operations:
             await self.cancel()
             await self._idle.wait()
-        for cell in tuple(self._interpreters):
-            self._end_interpreter(cell)
+        for jail in tuple(self._interpreters):
+            self._end_interpreter(jail)
         os.close(self._workspace)
-        await self._engine.close_box(self._box)
+        await self.engine.close_workspace(self._box)
 
     async def write_file(
         self, path: PurePosixPath, content: bytes, *, executable: bool = False
@@ -351,3 +316,195 @@ class NativeSandbox:
 
     async def remove_path(self, path: PurePosixPath) -> None:
         await self._in_a_thread(partial(self._files.remove, path))
+
+
+def _shorter(limits: Limits, timeout_s: float | None) -> Limits:
+    if timeout_s is None or timeout_s >= limits.wall_s:
+        return limits
+    return replace(limits, wall_s=timeout_s)
+
+
+class KernelSession:
+    """One kernel manager in its jail, and all its branches."""
+
+    def __init__(self, sandbox: NativeSandbox, jail: Jail, proxy: EgressProxy | None) -> None:
+        self.sandbox = sandbox
+        self.jail = jail
+        self.proxy = proxy
+        self.watch = sandbox.watch(jail, sandbox.limits)
+        self.orders = Orders(jail.go)
+        self.branches = 0
+        self._numbers = itertools.count()
+
+    async def start(self, request: bytes) -> None:
+        """Turn the worker of the jail into a kernel manager.
+
+        Raises:
+            SandboxUnavailableError: If that fails.
+        """
+        self.jail.stdin.close()
+        self.jail.go.write_some(memoryview(request))
+        await await_readiness(self.jail)
+
+    async def open_branch(self, *, parent: BranchPipes | None = None) -> BranchPipes:
+        """Start a first branch, or a copy of `parent`.
+
+        Raises:
+            SandboxUnavailableError: If the branch does not start.
+        """
+        pipes = BranchPipes(next(self._numbers))
+        order = (
+            {"do": "open", "line": pipes.number}
+            if parent is None
+            else {"do": "branch", "line": parent.number, "new": pipes.number}
+        )
+        try:
+            self._allow_branches(self.branches + 1)
+            try:
+                self.orders.put(order, pipes.theirs)
+            except OSError as error:
+                raise SandboxUnavailableError(
+                    f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
+                ) from error
+            pipes.hand_over()
+            report = await self._first_report(pipes)
+        except BaseException:
+            pipes.close()
+            raise
+        if report.get("ready") is not True:
+            pipes.close()
+            raise SandboxUnavailableError(
+                f"the interpreter could not be started: {report.get('gone', report)}",
+                dispatch="never_started",
+            )
+        self.branches += 1
+        return pipes
+
+    async def _first_report(self, pipes: BranchPipes) -> Report:
+        """Wait for the first report of a branch; close a branch that does not become ready."""
+        report: Report = {}
+        try:
+            while self.orders.pending:
+                await anyio.lowlevel.checkpoint()
+                self.orders.send_more()
+            report = await pipes.report()
+        finally:
+            if report.get("ready") is not True:
+                self.orders.put({"do": "close", "line": pipes.number})
+        return report
+
+    async def close_branch(self, pipes: BranchPipes) -> None:
+        """End a branch and everything that runs in it."""
+        self.branches -= 1
+        if not pipes.gone:
+            pipes.gone = "it is closed"
+            self.orders.put({"do": "close", "line": pipes.number})
+            await pipes.report()
+        pipes.close()
+
+    def _allow_branches(self, branches: int) -> None:
+        """Allow for our own processes: PID 1, the kernel manager, a Python kernel per branch."""
+        limits = self.sandbox.limits
+        most = limits.processes + self.jail.own_tasks + 1 + branches
+        try:
+            self.jail.group.apply(memory_bytes=limits.memory_mb << 20, processes=most)
+        except OSError as error:
+            raise SandboxUnavailableError(
+                f"the control group of the interpreter is gone: {error.strerror}",
+                dispatch="never_started",
+            ) from error
+
+
+class NativeInterpreter:
+    """See `assay.contracts.ports.Interpreter`."""
+
+    def __init__(self, session: KernelSession, pipes: BranchPipes, cells: int = 0) -> None:
+        self._session = session
+        self._sandbox = session.sandbox
+        self._pipes = pipes
+        self._cells = cells
+        self._turn = anyio.Lock()
+        self._running: CellRun | None = None
+
+    async def run_cell(
+        self, source: str, *, timeout_s: float | None = None, on_output: OnOutput = ignore_output
+    ) -> CellResult:
+        # Rejects what is invalid for every program.
+        PythonCode(source=source.encode("utf-8", "replace"), timeout_s=timeout_s)
+        sandbox, session = self._sandbox, self._session
+        limits = _shorter(sandbox.limits, timeout_s)
+        arrived = time.perf_counter()
+        async with self._turn, sandbox.turns:
+            self._check_alive()
+            self._cells += 1
+            served = time.perf_counter()
+            before = session.jail.group.usage()
+            watch = CellWatch(session.watch, own_processes=1 + session.branches)
+            run = CellRun(self._pipes, session.orders, session.jail, limits, watch, on_output)
+            self._running = run
+            begun = time.perf_counter()
+            try:
+                with sandbox.tracked(run):
+                    ended = await run.follow(self._cells, source)
+            finally:
+                self._running = None
+            usage = session.jail.group.usage().since(before)
+            if self._pipes.gone:
+                why = "out of memory" if usage.oom_kills else self._pipes.gone
+                raise SandboxUnavailableError(
+                    f"the interpreter is gone, and its variables with it: {why}",
+                    dispatch="outcome_unknown",
+                    hint="open another one; the files in the workspace are still there",
+                )
+            execution = build_result(
+                ended.raw,
+                usage,
+                limits,
+                disk_full=sandbox.is_full(),
+                timings=Timings(
+                    queue_s=served - arrived, prepare_s=begun - served, run_s=ended.raw.duration_s
+                ),
+                isolation=sandbox.engine.isolation,
+                denials=session.proxy.take_denials() if session.proxy else (),
+            )
+            answers = decode_answers(ended.answers)
+            if ended.kept and answers.complaint:
+                line = f"assay: not all that the cell shows could be read: {answers.complaint}\n"
+                stderr = execution.stderr_bytes + line.encode()
+                execution = replace(execution, stderr_bytes=stderr)
+            return CellResult(
+                number=self._cells,
+                execution=execution,
+                outputs=answers.outputs,
+                error=answers.error if ended.kept else None,
+                state="kept" if ended.kept else "rolled_back",
+            )
+
+    async def interrupt(self) -> None:
+        if self._running is not None:
+            self._running.kill(Reason.CANCELLED)
+
+    @asynccontextmanager
+    async def branch(self) -> AsyncGenerator[Interpreter]:
+        async with self._turn:
+            self._check_alive()
+            pipes = await self._session.open_branch(parent=self._pipes)
+        branch = NativeInterpreter(self._session, pipes, self._cells)
+        try:
+            yield branch
+        finally:
+            with anyio.CancelScope(shield=True):
+                await branch.close()
+
+    async def close(self) -> None:
+        """End the running cell, then the branch."""
+        await self.interrupt()
+        async with self._turn:
+            await self._session.close_branch(self._pipes)
+
+    def _check_alive(self) -> None:
+        self._sandbox.check_open()
+        if self._pipes.gone:
+            raise SandboxUnavailableError(
+                f"the interpreter is gone: {self._pipes.gone}", dispatch="never_started"
+            )

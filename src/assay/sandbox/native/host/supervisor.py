@@ -10,7 +10,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,15 @@ READS_AHEAD: Final = 16
 LARGE_BYTES: Final = 4096
 """The size from which a read needs no pause."""
 
+_FIRST_LOOK_S: Final = 0.01
+_LOOK_EVERY_S: Final = 0.025
+_LARGEST_STATUS: Final = 4096
+_WORKER_AND_PID1: Final = 2
+_LOOKS: Final = 12
+"""About 0.2 milliseconds; waiting for the next event would take far longer."""
+
+Stream = Literal["stdout", "stderr"]
+
 
 class Pace:
     """The rate limit for small reads of one stream."""
@@ -62,16 +71,6 @@ class Pace:
         return max(0.0, -self._ahead * READ_EVERY_S)
 
 
-Stream = Literal["stdout", "stderr"]
-
-_FIRST_LOOK_S: Final = 0.01
-_LOOK_EVERY_S: Final = 0.025
-_LARGEST_STATUS: Final = 4096
-_WORKER_AND_PID1: Final = 2
-_LOOKS: Final = 12
-"""About 0.2 milliseconds; waiting for the next event would take far longer."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawResult:
     """Raw facts about a finished execution; none of them come from the program itself."""
@@ -85,77 +84,64 @@ class RawResult:
     duration_s: float
 
 
-class Supervision:
-    """One running execution. Call `run` once; call `kill` at any time."""
+class Supervisor:
+    """Follows one running program or cell: reads its output and enforces its limits.
 
-    def __init__(self, cell: Jail, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
-        self._cell = cell
-        self._watch_worker = cell.visible_worker()
+    All events are handled in one task, because small programs spend most of their time here.
+    """
+
+    def __init__(self, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
         self._limits = limits
         self._watch = watch
         self._on_output = on_output
         self._killed_for: Reason | None = None
         self._sample = Usage()
-        self._report: dict[str, Any] = {}
-        self._status = b""
-        self._stdout = Capture(limits.output_bytes)
-        self._stderr = Capture(limits.output_bytes)
-        self._streams: dict[Stream, tuple[Descriptor, Capture]] = {
-            "stdout": (cell.stdout, self._stdout),
-            "stderr": (cell.stderr, self._stderr),
+        self._captures: dict[Stream, Capture] = {
+            "stdout": Capture(limits.output_bytes),
+            "stderr": Capture(limits.output_bytes),
         }
-        self._paces: dict[Stream, Pace] = {"stdout": Pace(), "stderr": Pace()}
-        self._resume: dict[Stream, float] = {}
-        """When to resume reading each paused stream."""
-        self._over = False
-        self._handlers: dict[int, Callable[[], object]] = {}
         self._events: select.epoll
+        self._handlers: dict[int, Callable[[], object]] = {}
+        self._readers: dict[int, Callable[[], int]] = {}
+        """Read what is available and return its size; 0 at the end."""
+        self._paces: dict[int, Pace] = {}
+        self._resume: dict[int, float] = {}
+        """When to resume reading each paused descriptor."""
+        self._over = False
         self._deadline = self._next_look = math.inf
 
     def kill(self, reason: Reason) -> None:
-        if self._killed_for is None and "ended" not in self._report:
-            self._killed_for = reason
-        self._cell.kill()
+        """End the execution; it may be called at any time."""
+        raise NotImplementedError
 
-    async def run(self, request: bytes, stdin: bytes) -> RawResult:
-        """Send the program and wait until none of its processes remain."""
-        started = time.perf_counter()
-        try:
-            await self._follow(request, stdin)
-        except BaseException:
-            self._cell.kill()
-            with anyio.CancelScope(shield=True):
-                await anyio.wait_readable(self._cell.pidfd)
-            raise
-        return RawResult(
-            report=self._report,
-            killed_for=self._killed_for,
-            stdout=self._stdout,
-            stderr=self._stderr,
-            sample=self._sample,
-            duration_s=time.perf_counter() - started,
-        )
+    def _read_streams(self, streams: Mapping[Stream, Descriptor]) -> None:
+        for stream, source in streams.items():
+            self._read_from(source, partial(self._pump, stream, source))
 
-    async def _follow(self, request: bytes, stdin: bytes) -> None:
-        """Wait for all events in one task: small programs spend most of their time here."""
-        with closing(_new_epoll()) as events:
-            self._events = events
-            self._feed(self._cell.go, memoryview(request))
-            self._feed(self._cell.stdin, memoryview(stdin))
-            for stream, (source, _) in self._streams.items():
-                self._on(source.number, partial(self._hear, stream))
-            self._on(self._cell.status.number, self._read_status)
-            self._deadline = time.monotonic() + self._limits.wall_s
-            self._next_look = time.monotonic() + _FIRST_LOOK_S
-            while not self._over:
-                with anyio.move_on_after(self._patience()):
-                    await anyio.wait_readable(events.fileno())
-                for number, _ in events.poll(0):
-                    self._handlers[number]()
-                self._resume_reading()
-                self._look_after()
-        # All writers are dead, so all remaining output is in the pipes already.
-        self._drain()
+    def _read_from(self, source: Descriptor, read: Callable[[], int]) -> None:
+        self._readers[source.number] = read
+        self._paces[source.number] = Pace()
+        self._on(source.number, partial(self._hear, source.number))
+
+    def _start_clocks(self) -> None:
+        now = time.monotonic()
+        self._deadline, self._next_look = now + self._limits.wall_s, now + _FIRST_LOOK_S
+
+    async def _handle_events(self) -> None:
+        """Wait for the end of the execution, then read the rest of its output."""
+        while not self._over:
+            with anyio.move_on_after(self._wait_s()):
+                await anyio.wait_readable(self._events.fileno())
+            for number, _ in self._events.poll(0):
+                self._handlers[number]()
+            if self._resume:
+                self._resume_reading(time.monotonic())
+            self._enforce_limits()
+        # All writers are dead or stopped, so all remaining output is in the pipes already.
+        for read in self._readers.values():
+            with suppress(BlockingIOError):
+                while read():
+                    pass
 
     def _on(self, number: int, handle: Callable[[], object], event: int = select.EPOLLIN) -> None:
         self._handlers[number] = handle
@@ -164,6 +150,118 @@ class Supervision:
     def _off(self, number: int) -> None:
         del self._handlers[number]
         self._events.unregister(number)
+
+    def _hear(self, number: int) -> None:
+        """Read what is available. After many small pieces, pause: the next piece is larger."""
+        size = self._readers[number]()
+        if not size:
+            self._handle_end_of(number)
+            return
+        now = time.monotonic()
+        pause_s = self._paces[number].pause_s(size, now)
+        if pause_s > 0:
+            self._off(number)
+            self._resume[number] = now + pause_s
+
+    def _handle_end_of(self, number: int) -> None:
+        """Handle the end of a stream."""
+
+    def _resume_reading(self, now: float) -> None:
+        for number in [number for number, due in self._resume.items() if due <= now]:
+            del self._resume[number]
+            self._on(number, partial(self._hear, number))
+
+    def _pump(self, stream: Stream, source: Descriptor) -> int:
+        data = source.read_some()
+        if not data:
+            return 0
+        capture = self._captures[stream]
+        capture.add(data)
+        self._on_output(OutputChunk(stream=stream, data=data))
+        if capture.flooded:
+            self.kill(Reason.OUTPUT_LIMIT)
+        return len(data)
+
+    def _wait_s(self) -> float:
+        due = min(self._deadline, self._look_due(), *self._resume.values())
+        return max(0.0, due - time.monotonic())
+
+    def _look_due(self) -> float:
+        return self._next_look if self._killed_for is None else math.inf
+
+    def _enforce_limits(self) -> None:
+        """Enforce the limits that the kernel does not: wall time, CPU time, sometimes memory."""
+        now = time.monotonic()
+        if self._over or now < min(self._deadline, self._look_due()):
+            return
+        if now >= self._deadline:
+            self._handle_deadline()
+            return
+        self._next_look = now + _LOOK_EVERY_S
+        self._kill_if_over_limit()
+
+    def _handle_deadline(self) -> None:
+        self.kill(Reason.TIMED_OUT)
+
+    def _kill_if_over_limit(self) -> None:
+        self._sample = sample = self._watch.look()
+        limits = self._limits
+        if sample.memory_bytes > limits.memory_mb << 20:
+            self.kill(Reason.OUT_OF_MEMORY)
+        elif sample.cpu_s > limits.cpu_s:
+            self.kill(Reason.CPU_TIME)
+        elif sample.processes > limits.processes:
+            self.kill(Reason.TOO_MANY_PROCESSES)
+        elif sample.disk_bytes > limits.disk_mb << 20:
+            self.kill(Reason.DISK_FULL)
+
+    def _raw_result(
+        self, report: dict[str, Any], *, started: float, killed_for: Reason | None
+    ) -> RawResult:
+        return RawResult(
+            report=report,
+            killed_for=killed_for,
+            stdout=self._captures["stdout"],
+            stderr=self._captures["stderr"],
+            sample=self._sample,
+            duration_s=time.perf_counter() - started,
+        )
+
+
+class ProgramRun(Supervisor):
+    """One running program. Call `run` once; call `kill` at any time."""
+
+    def __init__(self, jail: Jail, limits: Limits, watch: Watch, on_output: OnOutput) -> None:
+        super().__init__(limits, watch, on_output)
+        self._jail = jail
+        self._visible_worker = jail.visible_worker()
+        self._report: dict[str, Any] = {}
+        self._status = b""
+
+    def kill(self, reason: Reason) -> None:
+        if self._killed_for is None and "ended" not in self._report:
+            self._killed_for = reason
+        # From here on, only the death of the jail is waited for.
+        self._deadline = math.inf
+        self._jail.kill()
+
+    async def run(self, request: bytes, stdin: bytes) -> RawResult:
+        """Send the program and wait until none of its processes remain."""
+        started = time.perf_counter()
+        try:
+            with closing(_new_epoll()) as self._events:
+                self._feed(self._jail.go, memoryview(request))
+                self._feed(self._jail.stdin, memoryview(stdin))
+                self._read_streams({"stdout": self._jail.stdout, "stderr": self._jail.stderr})
+                self._on(self._jail.status.number, self._read_status)
+                self._start_clocks()
+                await self._handle_events()
+        except BaseException:
+            self._jail.kill()
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_readable(self._jail.pidfd)
+            raise
+        return self._raw_result(self._report, started=started, killed_for=self._killed_for)
 
     def _feed(self, pipe: Descriptor, data: memoryview) -> None:
         """Write what fits; write the rest when there is room, then close the pipe."""
@@ -176,102 +274,45 @@ class Supervision:
         else:
             pipe.close()
 
-    def _hear(self, stream: Stream) -> None:
-        """Read what is available. The end of stderr is the worker's hint that it exits.
+    def _handle_end_of(self, number: int) -> None:
+        """Handle the end of stderr: it is the worker's hint that it exits.
 
-        After many small pieces, reading pauses, so that the next piece is larger.
+        The hint comes slightly earlier than the exit, so check several times.
         """
-        number = self._streams[stream][0].number
-        size = self._pump(stream)
-        if size:
-            now = time.monotonic()
-            pause_s = self._paces[stream].pause_s(size, now)
-            if pause_s > 0:
-                self._off(number)
-                self._resume[stream] = now + pause_s
-        elif stream == "stderr":
-            self._off(number)
-            self._look_for_the_end()
-
-    def _resume_reading(self) -> None:
-        now = time.monotonic() if self._resume else 0.0
-        for stream, due in tuple(self._resume.items()):
-            if due <= now:
-                del self._resume[stream]
-                self._on(self._streams[stream][0].number, partial(self._hear, stream))
-
-    def _look_for_the_end(self) -> None:
-        """Check several times whether the worker exits: it closes stderr slightly earlier."""
-        if self._watch_worker is None:
+        if number != self._jail.stderr.number:
             return
-        ended = None
+        self._off(number)
+        if self._visible_worker is None:
+            return
         for _ in range(_LOOKS):
             # Yield: the worker may be waiting for this processor.
             os.sched_yield()
-            ended = jail.wait_status(self._watch_worker)
+            ended = jail.wait_status(self._visible_worker)
             if ended is not None:
-                break
-        # A program with more processes ends when all of them are dead.
-        if ended is not None and self._cell.group.processes() == _WORKER_AND_PID1:
-            self._report |= {"ended": ended}
-            self._over = True
+                # A program with more processes ends when all of them are dead.
+                if self._jail.group.processes() == _WORKER_AND_PID1:
+                    self._report |= {"ended": ended}
+                    self._over = True
+                return
 
     def _read_status(self) -> None:
         """Read the report of PID 1; if other processes are left, kill them and wait for the end."""
-        piece = self._cell.status.read_some()
+        piece = self._jail.status.read_some()
         *lines, self._status = (self._status + piece).split(b"\n")
         for line in lines:
             self._report |= json.loads(line)
         if piece and "ended" not in self._report and len(self._status) < _LARGEST_STATUS:
             return
-        self._off(self._cell.status.number)
+        self._off(self._jail.status.number)
         # PID 1 reports whether other processes are left, unless the worker was not its child.
-        if self._report["alone"] if "alone" in self._report else self._cell.alone():
+        if self._report["alone"] if "alone" in self._report else self._jail.alone():
             self._over = True
         else:
-            self._cell.kill()
-            self._on(self._cell.pidfd, self._end)
+            self._jail.kill()
+            self._on(self._jail.pidfd, self._end)
 
     def _end(self) -> None:
         self._over = True
-
-    def _pump(self, stream: Stream) -> int:
-        """Read what is available and return its size; 0 at the end."""
-        source, capture = self._streams[stream]
-        data = source.read_some()
-        if not data:
-            return 0
-        capture.add(data)
-        self._on_output(OutputChunk(stream=stream, data=data))
-        if capture.flooded:
-            self.kill(Reason.OUTPUT_LIMIT)
-        return len(data)
-
-    def _drain(self) -> None:
-        for stream in self._streams:
-            with suppress(BlockingIOError):
-                while self._pump(stream):
-                    pass
-
-    def _patience(self) -> float:
-        if self._killed_for is not None:
-            return math.inf
-        due = min(self._next_look, self._deadline, *self._resume.values())
-        return max(0.0, due - time.monotonic())
-
-    def _look_after(self) -> None:
-        """Enforce the limits that the kernel does not: wall time, CPU time, sometimes memory."""
-        now = time.monotonic()
-        if self._killed_for is not None or now < min(self._next_look, self._deadline):
-            return
-        if now >= self._deadline:
-            self.kill(Reason.TIMED_OUT)
-            return
-        self._next_look = now + _LOOK_EVERY_S
-        self._sample = self._watch.look()
-        reason = passed_limit(self._sample, self._limits)
-        if reason is not None:
-            self.kill(reason)
 
 
 def _new_epoll() -> select.epoll:
@@ -281,19 +322,6 @@ def _new_epoll() -> select.epoll:
         raise SandboxUnavailableError(
             f"out of descriptors: {error}", dispatch="never_started", hint=TOO_FEW_HINT
         ) from error
-
-
-def passed_limit(sample: Usage, limits: Limits) -> Reason | None:
-    """Return the first exceeded limit that the kernel does not enforce; None if there is none."""
-    if sample.memory_bytes > limits.memory_mb << 20:
-        return Reason.OUT_OF_MEMORY
-    if sample.cpu_s > limits.cpu_s:
-        return Reason.CPU_TIME
-    if sample.processes > limits.processes:
-        return Reason.TOO_MANY_PROCESSES
-    if sample.disk_bytes > limits.disk_mb << 20:
-        return Reason.DISK_FULL
-    return None
 
 
 _LIMIT_OF: Final[dict[Reason, LimitName]] = {
@@ -309,53 +337,75 @@ _FATAL: Final[tuple[LimitName, ...]] = ("memory_mb", "cpu_s", "processes", "disk
 """Limits that explain a failure if they were hit, the likeliest cause first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultInputs:
-    """Everything known about one execution after its end."""
-
-    ending: RawResult
-    usage: GroupUsage
-    limits: Limits
-    disk_full: bool
-    timings: Timings
-    isolation: Isolation
-    denials: tuple[BlockedConnection, ...] = ()
-
-
-def conclude(evidence: ResultInputs) -> ExecutionResult:
+def build_result(
+    raw: RawResult,
+    usage: GroupUsage,
+    limits: Limits,
+    *,
+    disk_full: bool,
+    timings: Timings,
+    isolation: Isolation,
+    denials: tuple[BlockedConnection, ...] = (),
+) -> ExecutionResult:
     """Build the result of an execution.
 
     Raises:
         SandboxUnavailableError: If the jail died, but neither Assay nor a limit killed it.
     """
-    ending = evidence.ending
-    exit_code, signal_number = _exit_of(evidence)
-    hit = _limits_hit(evidence, signal_number)
-    stderr = ending.stderr.kept
-    if "start_failed" in ending.report:
-        stderr += f"assay: {ending.report['start_failed']}\n".encode()
+    report, killed, sample = raw.report, raw.killed_for, raw.sample
+    exit_code, signal_number = _exit_of(raw, usage)
+    cpu_s = usage.cpu_s
+    if cpu_s is None:
+        cpu_s = max(float(report.get("cpu_s", 0.0)), sample.cpu_s)
+    peak_bytes = usage.peak_memory_bytes
+    if peak_bytes is None:
+        peak_bytes = max(sample.memory_bytes, int(report.get("grown_kb", 0)) << 10)
+    facts: tuple[tuple[LimitName, bool], ...] = (
+        ("wall_s", killed is Reason.TIMED_OUT),
+        ("memory_mb", killed is Reason.OUT_OF_MEMORY or usage.oom_kills > 0),
+        # SIGXCPU alone is no evidence: a program can send it to itself.
+        (
+            "cpu_s",
+            killed is Reason.CPU_TIME or (signal_number is not None and cpu_s > limits.cpu_s),
+        ),
+        ("processes", usage.refused_forks > 0 or sample.processes >= limits.processes),
+        ("disk_mb", killed is Reason.DISK_FULL or disk_full),
+        ("output_bytes", raw.stdout.overflowed or raw.stderr.overflowed),
+    )
+    hit: tuple[LimitName, ...] = tuple(name for name, true in facts if true)
+    if killed is not None:
+        reason = killed
+    elif "start_failed" in report:
+        reason = Reason.COULD_NOT_START
+    elif exit_code != 0 and (fatal := next((name for name in _FATAL if name in hit), None)):
+        reason = _REASON_OF[fatal]
+    else:
+        reason = Reason.COMPLETED if signal_number is None else Reason.SIGNALLED
+    stderr = raw.stderr.kept
+    if "start_failed" in report:
+        stderr += f"assay: {report['start_failed']}\n".encode()
     return ExecutionResult(
         exit_code=exit_code,
         signal=signal_number,
-        reason=_reason(evidence, hit, exit_code, signal_number),
-        stdout_bytes=ending.stdout.kept,
+        reason=reason,
+        stdout_bytes=raw.stdout.kept,
         stderr_bytes=stderr,
-        stdout_dropped_bytes=ending.stdout.dropped_bytes,
-        stderr_dropped_bytes=ending.stderr.dropped_bytes,
-        duration_s=ending.duration_s,
-        cpu_s=_cpu_s(evidence),
-        peak_memory_bytes=_peak_memory_bytes(evidence),
+        stdout_dropped_bytes=raw.stdout.dropped_bytes,
+        stderr_dropped_bytes=raw.stderr.dropped_bytes,
+        duration_s=raw.duration_s,
+        cpu_s=cpu_s,
+        peak_memory_bytes=peak_bytes,
         limits_hit=hit,
-        timings=evidence.timings,
+        timings=timings,
         backend="native",
-        isolation=evidence.isolation,
-        denials=evidence.denials,
+        isolation=isolation,
+        denials=denials,
     )
 
 
-def _exit_of(evidence: ResultInputs) -> tuple[int | None, int | None]:
+def _exit_of(raw: RawResult, usage: GroupUsage) -> tuple[int | None, int | None]:
     """Return exit code or signal of the program; SIGKILL if the whole jail was killed."""
-    report = evidence.ending.report
+    report = raw.report
     if "setup_failed" in report:
         raise SandboxUnavailableError(
             f"the sandbox could not be locked: {report['setup_failed']}", dispatch="never_started"
@@ -368,58 +418,10 @@ def _exit_of(evidence: ResultInputs) -> tuple[int | None, int | None]:
                 "the sandbox does not speak the protocol", dispatch="outcome_unknown"
             ) from error
         return (code, None) if code >= 0 else (None, -code)
-    if evidence.ending.killed_for is None and evidence.usage.oom_kills == 0:
+    if raw.killed_for is None and usage.oom_kills == 0:
         raise SandboxUnavailableError(
             "the sandbox died under the program",
             dispatch="outcome_unknown",
             hint="look at the workspace before you run it again",
         )
     return None, int(signal.SIGKILL)
-
-
-def _limits_hit(evidence: ResultInputs, signal_number: int | None) -> tuple[LimitName, ...]:
-    ending, usage, limits = evidence.ending, evidence.usage, evidence.limits
-    killed = ending.killed_for
-    over_cpu = signal_number is not None and _cpu_s(evidence) > limits.cpu_s
-    facts: tuple[tuple[LimitName, bool], ...] = (
-        ("wall_s", killed is Reason.TIMED_OUT),
-        ("memory_mb", killed is Reason.OUT_OF_MEMORY or usage.oom_kills > 0),
-        # SIGXCPU alone is no evidence: a program can send it to itself.
-        ("cpu_s", killed is Reason.CPU_TIME or over_cpu),
-        ("processes", usage.refused_forks > 0 or ending.sample.processes >= limits.processes),
-        ("disk_mb", killed is Reason.DISK_FULL or evidence.disk_full),
-        ("output_bytes", ending.stdout.overflowed or ending.stderr.overflowed),
-    )
-    return tuple(name for name, true in facts if true)
-
-
-def _reason(
-    evidence: ResultInputs,
-    hit: tuple[LimitName, ...],
-    exit_code: int | None,
-    signal_number: int | None,
-) -> Reason:
-    ending = evidence.ending
-    if ending.killed_for is not None:
-        return ending.killed_for
-    if "start_failed" in ending.report:
-        return Reason.COULD_NOT_START
-    if exit_code == 0:
-        return Reason.COMPLETED
-    for name in _FATAL:
-        if name in hit:
-            return _REASON_OF[name]
-    return Reason.COMPLETED if signal_number is None else Reason.SIGNALLED
-
-
-def _cpu_s(evidence: ResultInputs) -> float:
-    if evidence.usage.cpu_s is not None:
-        return evidence.usage.cpu_s
-    return max(float(evidence.ending.report.get("cpu_s", 0.0)), evidence.ending.sample.cpu_s)
-
-
-def _peak_memory_bytes(evidence: ResultInputs) -> int:
-    if evidence.usage.peak_memory_bytes is not None:
-        return evidence.usage.peak_memory_bytes
-    grown_kb = int(evidence.ending.report.get("grown_kb", 0))
-    return max(evidence.ending.sample.memory_bytes, grown_kb << 10)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.sandbox.native.guest.jail_plan import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
+from assay.sandbox.native.guest.jail_spec import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
 
 SOURCE: Final = str(Path(__file__).resolve().parents[4])
 """The folder that holds the package `assay`."""

@@ -13,8 +13,9 @@ import pytest
 
 from assay.contracts.execution import Limits, OutputChunk, Reason
 from assay.sandbox.native.guest import messages
-from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun, Orders
+from assay.sandbox.native.host.branch import BranchPipes, CellEnding, CellRun
 from assay.sandbox.native.host.jail import Descriptor, Jail
+from assay.sandbox.native.host.messages import Orders
 from assay.sandbox.native.host.usage_monitor import Usage
 from tests.support.cells import cell_of
 
@@ -78,9 +79,9 @@ async def follow(keeper: Keeper, cell: Jail, watch: HeldMemory) -> CellEnding:
     def ignore(chunk: OutputChunk) -> None:
         del chunk
 
-    run = CellRun(keeper.lineage, keeper.orders, cell, LIMITS, watch)
+    run = CellRun(keeper.lineage, keeper.orders, cell, LIMITS, watch, ignore)
     with anyio.fail_after(60):
-        return await run.follow(1, "x = 1", ignore)
+        return await run.follow(1, "x = 1")
 
 
 @pytest.mark.parametrize("enforcing", [True, False])
@@ -101,7 +102,7 @@ async def test_a_cell_within_its_limits_may_be_kept(keeper: Keeper, cell: Jail) 
     ended = await follow(keeper, cell, HeldMemory(megabytes=99))
 
     assert ended.kept
-    assert ended.ending.killed_for is None
+    assert ended.raw.killed_for is None
     assert [keeper.hear(), keeper.hear()] == ["run", "keep"]
 
 
@@ -113,5 +114,5 @@ async def test_a_cell_that_holds_too_much_when_it_is_done_is_ended(
     ended = await follow(keeper, cell, HeldMemory(megabytes=101))
 
     assert not ended.kept
-    assert ended.ending.killed_for is Reason.OUT_OF_MEMORY
+    assert ended.raw.killed_for is Reason.OUT_OF_MEMORY
     assert [keeper.hear(), keeper.hear()] == ["run", "end"]

@@ -5,7 +5,7 @@ from itertools import count
 import anyio
 import pytest
 
-from assay.sandbox.native.host.engine import ChannelClosedError, RefusedError
+from assay.sandbox.native.host.messages import ChannelClosedError, RefusedError
 from tests.support.channels import a_channel, open_descriptors
 
 

@@ -11,10 +11,22 @@ import anyio.lowlevel
 import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
-from assay.sandbox.native.host.engine import Channel, Engine, JailPool
+from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan
+from assay.sandbox.native.host.engine import Engine, JailPool
+from assay.sandbox.native.host.messages import Channel
 from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup, NoGroups
 from tests.support.channels import Peer, a_channel, open_descriptors
 from tests.support.children import a_child
+
+SPEC = JailSpec(
+    tier="namespaces",
+    root=RootPlan(),
+    argv=(),
+    env=(),
+    seccomp_hex="",
+    readable=(),
+    scratch="",
+)
 
 
 class Groups(NoGroups):
@@ -55,16 +67,17 @@ class Parts:
 @asynccontextmanager
 async def an_engine(groups: Groups) -> AsyncGenerator[Parts]:
     starting = anyio.open_process(["true"], stdin=None, stdout=None, stderr=None)
-    async with await starting as warden:
-        await warden.wait()
+    async with await starting as launcher:
+        await launcher.wait()
         with a_channel() as (orders, zygote), a_channel() as (mounts, _):
             engine = Engine(
-                warden=warden,
-                orders=(orders,),
+                SPEC,
+                groups,
+                launcher=launcher,
+                zygotes=(orders,),
                 mounts=mounts,
                 life=-1,
-                groups=groups,
-                tier="namespaces",
+                pool_size=0,
             )
             yield Parts(engine=engine, orders=orders, zygote=zygote)
 
@@ -77,7 +90,7 @@ async def test_a_cell_that_was_cancelled_in_the_queue_leaves_nothing_behind() ->
         before = open_descriptors()
 
         with anyio.move_on_after(0) as making:
-            await parts.engine.make_cell(0, ahead=False)
+            await parts.engine.make_jail(0, ahead=False)
 
         assert making.cancelled_caught
         assert open_descriptors() == before
@@ -92,7 +105,7 @@ async def test_a_cell_that_the_zygote_refuses_leaves_nothing_behind() -> None:
         parts.zygote.say({"error": "no room"})
 
         with pytest.raises(SandboxUnavailableError, match="no room"):
-            await parts.engine.make_cell(0, ahead=False)
+            await parts.engine.make_jail(0, ahead=False)
 
         assert open_descriptors() == before
         assert groups.there == 0
@@ -104,7 +117,7 @@ async def test_a_cell_whose_group_cannot_be_entered_leaves_nothing_behind() -> N
         before = open_descriptors()
 
         with pytest.raises(SandboxUnavailableError, match="out of descriptors"):
-            await parts.engine.make_cell(0, ahead=False)
+            await parts.engine.make_jail(0, ahead=False)
 
         assert open_descriptors() == before
         assert groups.there == 0
@@ -129,7 +142,7 @@ async def test_a_cell_that_waits_when_its_engine_goes_is_given_back() -> None:
         with a_child() as child, anyio.fail_after(60):
             pidfd = os.pidfd_open(child)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(parts.engine.bury_the_dead)
+                tasks.start_soon(parts.engine.reap)
                 tasks.start_soon(pool.keep_filled)
                 await parts.zygote.hear()
                 parts.zygote.say({}, [pidfd])

@@ -47,7 +47,7 @@ async def test_the_dead_are_buried_and_the_living_are_not() -> None:
                 dying.add(cell)
 
             with anyio.fail_after(60):
-                slots = await dying.bury_some()
+                slots = await dying.reap_some()
 
             assert slots == ["2"]
             assert (kept.removed, given_back.removed) == (False, True)
@@ -79,6 +79,6 @@ async def test_waiting_for_the_dead_can_be_ended() -> None:
     async with Reaper() as dying:
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(dying.bury_some)
+                tasks.start_soon(dying.reap_some)
                 await anyio.lowlevel.checkpoint()
                 dying.wake()

@@ -23,11 +23,11 @@ def a_record(
     *,
     engine: str = "1-abc",
     owner: ProcessMark = GONE,
-    warden: ProcessMark | None = None,
+    launcher: ProcessMark | None = None,
     since: float = 100.0,
     remove: tuple[str, ...] = (),
 ) -> EngineRecord:
-    return EngineRecord(engine=engine, owner=owner, warden=warden, since=since, remove=remove)
+    return EngineRecord(engine=engine, owner=owner, launcher=launcher, since=since, remove=remove)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_runtime_folder_that_cannot_be_made_is_a_wrong_setting(
 
 def test_a_record_is_read_as_it_was_written(runtime_dir: Path) -> None:
     mark = registry.mark(os.getpid())
-    record = a_record(owner=mark, warden=mark, since=12.5, remove=("/sys/fs/cgroup/x", "/y"))
+    record = a_record(owner=mark, launcher=mark, since=12.5, remove=("/sys/fs/cgroup/x", "/y"))
 
     folder = registry.enter(runtime_dir, record)
 
@@ -106,7 +106,7 @@ def test_where_no_engine_ever_ran_there_are_no_records(runtime_dir: Path) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", "{}", '"text"', '{"owner": 1, "warden": null, "since": 0}'],
+    ["", "{", "[]", "null", "{}", '"text"', '{"owner": 1, "launcher": null, "since": 0}'],
 )
 def test_a_folder_that_is_not_named_like_ours_and_has_no_readable_record_is_left_out(
     runtime_dir: Path, text: str
@@ -171,42 +171,42 @@ def test_an_engine_is_orphaned_once_its_owner_is_gone() -> None:
     assert record.orphaned
 
 
-def test_an_engine_has_as_many_processes_as_its_warden_has_descendants_and_itself() -> None:
-    with a_child(have_a_child) as warden:
-        record = registry.with_warden(a_record(), warden)
+def test_an_engine_has_as_many_processes_as_its_launcher_has_descendants_and_itself() -> None:
+    with a_child(have_a_child) as launcher:
+        record = replace(a_record(), launcher=registry.mark(launcher))
 
         assert record.processes() == 2
 
     assert record.processes() == 0
 
 
-def test_an_engine_without_a_warden_has_no_processes() -> None:
+def test_an_engine_without_a_launcher_has_no_processes() -> None:
     assert a_record().processes() == 0
 
 
-def test_cleaning_up_ends_the_warden_and_removes_what_was_written_down(
+def test_cleaning_up_ends_the_launcher_and_removes_what_was_written_down(
     runtime_dir: Path, tmp_path: Path
 ) -> None:
-    with a_child() as warden:
+    with a_child() as launcher:
         left = tmp_path / "left"
         left.mkdir()
-        record = registry.with_warden(a_record(remove=(str(left),)), warden)
+        record = replace(a_record(remove=(str(left),)), launcher=registry.mark(launcher))
         registry.enter(runtime_dir, record)
 
         registry.clean(runtime_dir, record)
 
-        assert record.warden is not None
-        assert not record.warden.alive
+        assert record.launcher is not None
+        assert not record.launcher.alive
         assert not left.exists()
         assert list(runtime_dir.iterdir()) == []
 
 
-def test_cleaning_up_spares_a_process_that_has_the_wardens_number_by_chance(
+def test_cleaning_up_spares_a_process_that_has_the_launchers_number_by_chance(
     runtime_dir: Path,
 ) -> None:
     with a_child() as bystander:
         mark = registry.mark(bystander)
-        record = a_record(warden=replace(mark, started=mark.started - 1))
+        record = a_record(launcher=replace(mark, started=mark.started - 1))
         registry.enter(runtime_dir, record)
 
         registry.clean(runtime_dir, record)

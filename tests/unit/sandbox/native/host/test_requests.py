@@ -9,8 +9,8 @@ from threading import Thread
 import pytest
 
 from assay.sandbox.native.guest import messages
-from assay.sandbox.native.host.branch import Orders
 from assay.sandbox.native.host.jail import Descriptor, close_all
+from assay.sandbox.native.host.messages import Orders
 
 LONG = {"do": "run", "source": "x" * (4 << 20)}
 SHORT = {"do": "branch"}

@@ -5,7 +5,7 @@ import pytest
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Isolation, LimitName, Limits, Reason, Timings
-from assay.sandbox.native.host.supervisor import RawResult, ResultInputs, conclude
+from assay.sandbox.native.host.supervisor import RawResult, build_result
 from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
 from assay.sandbox.output import Capture
@@ -49,15 +49,13 @@ def concluded(
         sample=sample or Usage(),
         duration_s=1.5,
     )
-    return conclude(
-        ResultInputs(
-            ending=ending,
-            usage=usage or GroupUsage(),
-            limits=LIMITS,
-            disk_full=disk_full,
-            timings=TIMINGS,
-            isolation=Isolation.ISOLATED,
-        )
+    return build_result(
+        ending,
+        usage or GroupUsage(),
+        LIMITS,
+        disk_full=disk_full,
+        timings=TIMINGS,
+        isolation=Isolation.ISOLATED,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.contracts.execution import CellError, RichOutput
-from assay.sandbox.native.host.branch import decode_answers
+from assay.sandbox.native.host.messages import decode_answers
 
 
 def frame(header: Mapping[str, Any], data: bytes = b"") -> bytes:

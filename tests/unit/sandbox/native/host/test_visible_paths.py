@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.errors import UsageError
-from assay.sandbox.native.guest.jail_plan import INNER_ID
+from assay.sandbox.native.guest.jail_spec import INNER_ID
 from assay.sandbox.native.host.visible_paths import HOME, INTERPRETER, Layout, build_layout
 
 

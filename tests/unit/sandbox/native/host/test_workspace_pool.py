@@ -24,13 +24,13 @@ class Boxes:
     def check_alive(self) -> bool:
         return self.alive
 
-    async def open_box(self, size_bytes: int) -> Workspace:
+    async def open_workspace(self, size_bytes: int) -> Workspace:
         workspace = os.open("/", os.O_PATH | os.O_DIRECTORY)
         box = Workspace(name=str(len(self.opened)), size_bytes=size_bytes, workspace=workspace)
         self.opened.append(box)
         return box
 
-    async def close_box(self, name: str) -> None:
+    async def close_workspace(self, name: str) -> None:
         self.closed.append(name)
 
 

@@ -10,7 +10,7 @@ import pytest
 from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.guest import pid1
 from assay.sandbox.native.host.branch import BranchPipes
-from assay.sandbox.native.host.engine import RefusedError
+from assay.sandbox.native.host.messages import RefusedError
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT, highest, raise_limit
 from tests.support.channels import a_channel, open_descriptors
 

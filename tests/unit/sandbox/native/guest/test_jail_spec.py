@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from assay.sandbox.native.guest.jail_plan import JailPlan, RootPlan, Tier, plan_from_json
+from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan, Tier, spec_from_json
 
 
-def a_plan(*, tier: Tier = "namespaces", drop_to_id: int | None = None) -> JailPlan:
-    return JailPlan(
+def a_plan(*, tier: Tier = "namespaces", drop_to_id: int | None = None) -> JailSpec:
+    return JailSpec(
         tier=tier,
         root=RootPlan(
             binds=(("/usr", "/usr"), ("/a b", "/c\nd")),
@@ -31,7 +31,7 @@ def a_plan(*, tier: Tier = "namespaces", drop_to_id: int | None = None) -> JailP
         a_plan(),
         a_plan(drop_to_id=1_600_000_001),
         a_plan(tier="landlock"),
-        JailPlan(
+        JailSpec(
             tier="namespaces",
             root=RootPlan(),
             argv=(),
@@ -43,13 +43,13 @@ def a_plan(*, tier: Tier = "namespaces", drop_to_id: int | None = None) -> JailP
     ],
     ids=["ordinary user", "root", "landlock", "empty"],
 )
-def test_a_plan_arrives_as_it_was_sent(plan: JailPlan) -> None:
-    assert plan_from_json(plan.to_json()) == plan
+def test_a_plan_arrives_as_it_was_sent(plan: JailSpec) -> None:
+    assert spec_from_json(plan.to_json()) == plan
 
 
 def test_a_path_that_is_not_utf_8_arrives_as_it_was_sent() -> None:
     odd = b"/caf\xe9".decode("utf-8", "surrogateescape")
-    plan = JailPlan(
+    plan = JailSpec(
         tier="namespaces",
         root=RootPlan(binds=((odd, "/opt"),)),
         argv=(),
@@ -59,7 +59,7 @@ def test_a_path_that_is_not_utf_8_arrives_as_it_was_sent() -> None:
         scratch=odd,
     )
 
-    assert plan_from_json(plan.to_json()) == plan
+    assert spec_from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize("field", ["tier", "root", "seccomp_hex", "drop_to_id", "remove"])
@@ -68,4 +68,4 @@ def test_a_plan_with_something_missing_is_not_filled_in(field: str) -> None:
     del fields[field]
 
     with pytest.raises(KeyError):
-        plan_from_json(json.dumps(fields).encode())
+        spec_from_json(json.dumps(fields).encode())

@@ -40,7 +40,7 @@ class RootPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JailPlan:
+class JailSpec:
     """Everything that the launcher needs to start a zygote."""
 
     tier: Tier
@@ -67,10 +67,10 @@ class JailPlan:
         return json.dumps(asdict(self)).encode()
 
 
-def plan_from_json(text: bytes) -> JailPlan:
+def spec_from_json(text: bytes) -> JailSpec:
     fields = json.loads(text)
     root = RootPlan(**{name: _pairs(value) for name, value in fields.pop("root").items()})
-    return JailPlan(
+    return JailSpec(
         tier=fields["tier"],
         drop_to_id=fields["drop_to_id"],
         root=root,
