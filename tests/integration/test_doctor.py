@@ -218,7 +218,7 @@ def test_a_terminal_sees_progress_and_colours_unless_unwanted(
 
 
 async def test_a_probe_that_does_not_answer_in_time_is_ended() -> None:
-    outcome = await attempt("user_namespace", within_s=0)
+    outcome = await attempt("user namespace", timeout_s=0)
 
     assert outcome.kind == "timed_out"
 

@@ -17,7 +17,7 @@ from tests.support.native import open_own, python
 
 AT_ONCE = 200
 FOREVER = python("print('started', flush=True)\nimport time\ntime.sleep(600)")
-VICTIMS = ("warden", "zygote")
+VICTIMS = ("launcher", "zygote")
 either_victim = pytest.mark.parametrize("victim", VICTIMS)
 
 

@@ -16,7 +16,7 @@ class Engine:
     """Everything of one engine that can be found from outside, as it was at one moment."""
 
     processes: tuple[ProcessMark, ...]
-    """The warden first, then its descendants."""
+    """The launcher first, then its descendants."""
     groups: tuple[Path, ...]
     folder: Path
 
@@ -30,7 +30,7 @@ class Engine:
         return not self.left()
 
     @property
-    def warden(self) -> ProcessMark:
+    def launcher(self) -> ProcessMark:
         return self.processes[0]
 
     @property
@@ -51,11 +51,11 @@ def records_in(runtime_dir: Path) -> list[EngineRecord]:
     found: list[EngineRecord] = []
     for path in runtime_dir.glob("*/engine.json"):
         fields = json.loads(path.read_text())
-        warden = fields["warden"]
+        launcher = fields["launcher"]
         record = EngineRecord(
             engine=path.parent.name,
             owner=ProcessMark(**fields["owner"]),
-            warden=ProcessMark(**warden) if warden else None,
+            launcher=ProcessMark(**launcher) if launcher else None,
             since=fields["since"],
             remove=tuple(fields["remove"]),
         )
@@ -70,9 +70,9 @@ def remove_engines(runtime_dir: Path) -> None:
 
 
 def only_record(runtime_dir: Path) -> EngineRecord | None:
-    """The record of the one engine there is; None until its warden is written down."""
+    """The record of the one engine there is; None until its launcher is written down."""
     records = records_in(runtime_dir)
-    return records[0] if len(records) == 1 and records[0].warden else None
+    return records[0] if len(records) == 1 and records[0].launcher else None
 
 
 def engine_of(runtime_dir: Path) -> Engine:
@@ -82,9 +82,9 @@ def engine_of(runtime_dir: Path) -> Engine:
         LookupError: If there is none.
     """
     record = only_record(runtime_dir)
-    if record is None or record.warden is None:
+    if record is None or record.launcher is None:
         raise LookupError(f"no engine in {runtime_dir}")
-    pids = usage_monitor.process_tree(record.warden.pid)
+    pids = usage_monitor.process_tree(record.launcher.pid)
     return Engine(
         processes=tuple(registry.mark(pid) for pid in pids),
         groups=tuple(Path(path) for path in record.remove if path.startswith(str(_GROUPS))),

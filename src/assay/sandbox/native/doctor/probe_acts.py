@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -152,14 +153,6 @@ _FILE_SYSTEM_BYTES: Final = 1 << 20
 _GROUP_BYTES: Final = 32 << 20
 _SAFE_LANDLOCK: Final = 6
 """The first Landlock ABI in which a program cannot signal processes outside its own domain."""
-_NAMESPACE_FLAGS: Final = MappingProxyType(
-    {
-        "net": libc.CLONE_NEWNET,
-        "ipc": libc.CLONE_NEWIPC,
-        "uts": libc.CLONE_NEWUTS,
-        "cgroup": libc.CLONE_NEWCGROUP,
-    }
-)
 
 
 def main(name: str) -> NoReturn:
@@ -304,29 +297,23 @@ def pivot_root() -> Seen:
     return in_namespaces(libc.CLONE_NEWNS, seen)
 
 
-def _namespace(kind: str) -> Act:
-    def try_it() -> Seen:
-        before = os.readlink(f"/proc/self/ns/{kind}")
+def own_namespace(kind: str, flag: int) -> Seen:
+    before = os.readlink(f"/proc/self/ns/{kind}")
 
-        def seen() -> Seen:
-            expect(os.readlink(f"/proc/self/ns/{kind}") != before, "still in the old one")
-            return _use_of(kind)
+    def seen() -> Seen:
+        expect(os.readlink(f"/proc/self/ns/{kind}") != before, "still in the old one")
+        if kind == "net":
+            devices = {name for _, name in socket.if_nameindex()}
+            own = devices <= {"lo", "sit0", "tunl0", "ip6tnl0"}
+            expect(own, f"sees the devices {sorted(devices)}")
+            return Seen("no device but its own loopback")
+        if kind == "uts":
+            libc.set_hostname("probe")
+            expect(os.uname().nodename == "probe", "kept its host name")
+            return Seen("a host name of its own")
+        return Seen("made")
 
-        return in_namespaces(_NAMESPACE_FLAGS[kind], seen)
-
-    return try_it
-
-
-def _use_of(kind: str) -> Seen:
-    if kind == "net":
-        devices = [name for _, name in socket.if_nameindex()]
-        expect(set(devices) <= {"lo", "sit0", "tunl0", "ip6tnl0"}, f"sees the devices {devices}")
-        return Seen("no device but its own loopback")
-    if kind == "uts":
-        libc.set_hostname("probe")
-        expect(os.uname().nodename == "probe", "kept its host name")
-        return Seen("a host name of its own")
-    return Seen("made")
+    return in_namespaces(flag, seen)
 
 
 def seccomp_filter() -> Seen:
@@ -448,25 +435,26 @@ def _fork_once() -> None:
 
 ACTS: Final[MappingProxyType[str, Act]] = MappingProxyType(
     {
-        "identity": identity,
-        "reach_interpreter": reach_interpreter,
-        "namespaces_of_root": namespaces_of_root,
-        "user_namespace": user_namespace,
-        "uid_map": uid_map,
-        "nested_user_namespace": nested_user_namespace,
-        "tmpfs": tmpfs,
-        "read_only_mounts": read_only_mounts,
-        "proc": proc,
-        "pivot_root": pivot_root,
-        "net": _namespace("net"),
-        "ipc": _namespace("ipc"),
-        "uts": _namespace("uts"),
-        "cgroup": _namespace("cgroup"),
+        "unprivileged identity": identity,
         "seccomp": seccomp_filter,
-        "landlock": landlock_rules,
         "pidfd": pidfd,
         "openat2": openat2,
-        "control_groups": control_groups,
-        "group_limits": group_limits,
+        "namespaces of root": namespaces_of_root,
+        "user namespace": user_namespace,
+        "uid map": uid_map,
+        "nested user namespace": nested_user_namespace,
+        "net namespace": partial(own_namespace, "net", libc.CLONE_NEWNET),
+        "ipc namespace": partial(own_namespace, "ipc", libc.CLONE_NEWIPC),
+        "uts namespace": partial(own_namespace, "uts", libc.CLONE_NEWUTS),
+        "cgroup namespace": partial(own_namespace, "cgroup", libc.CLONE_NEWCGROUP),
+        "tmpfs": tmpfs,
+        "read-only mounts": read_only_mounts,
+        "proc": proc,
+        "pivot root": pivot_root,
+        "landlock": landlock_rules,
+        "interpreter for landlock": reach_interpreter,
+        "control groups": control_groups,
+        "group limits": group_limits,
     }
 )
+"""By the name of the probe, see `probes.py`."""

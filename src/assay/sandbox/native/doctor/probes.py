@@ -4,6 +4,7 @@ A probe runs in a separate, clean process with a timeout, which gets no thread, 
 environment or descriptor of this one. Kernel, processor, Python and other runtimes need no probe.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -23,13 +24,13 @@ from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import ExecutionResult, Isolation, Limits, PythonCode
 from assay.contracts.ports import SandboxBackend
-from assay.sandbox.native.doctor.explain import Case, Finding, explain
+from assay.sandbox.native.doctor.explain import Finding, Status, explain
 from assay.sandbox.native.doctor.host_info import Machine, read_machine
 from assay.sandbox.native.host.visible_paths import boot
 from assay.sandbox.native.kernel import syscalls
 
-_PROBE_WITHIN_S: Final = 5.0
-_IMPORT_WITHIN_S: Final = 60.0
+_PROBE_TIMEOUT_S: Final = 5.0
+_IMPORT_TIMEOUT_S: Final = 60.0
 _LONGEST_COMPLAINT: Final = 300
 _NOT_INSTALLED: Final = 3
 _IMPORT: Final = f"""
@@ -57,11 +58,13 @@ class Outcome:
     version: int = 0
 
 
-async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
+async def attempt(name: str, *, timeout_s: float = _PROBE_TIMEOUT_S) -> Outcome:
     """Run one act of `probe_acts.py`; kill the process after the timeout."""
-    ended = await _run([sys.executable, "-I", "-S", *boot("doctor.probe_acts"), act], {}, within_s)
+    ended = await _run(
+        [sys.executable, "-I", "-S", *boot("doctor.probe_acts"), name], {}, timeout_s
+    )
     if ended is None:
-        return Outcome(kind="timed_out", detail=f"no answer in {within_s:g} s")
+        return Outcome(kind="timed_out", detail=f"no answer in {timeout_s:g} s")
     if ended.returncode != 0 or not ended.stdout:
         return Outcome(kind="crashed", detail=_last_words(ended))
     return Outcome(**json.loads(ended.stdout))
@@ -70,39 +73,28 @@ async def attempt(act: str, *, within_s: float = _PROBE_WITHIN_S) -> Outcome:
 async def import_module(name: str) -> Finding:
     """Import a module of the data stack in a clean interpreter."""
     argv = [sys.executable, "-I", "-B", "-c", _IMPORT, name]
-    ended = await _run(argv, _IMPORT_ENV, _IMPORT_WITHIN_S)
+    ended = await _run(argv, _IMPORT_ENV, _IMPORT_TIMEOUT_S)
+    status: Status = "failed"
     if ended is None:
-        return Finding(
-            name=name,
-            status="timed_out",
-            detail=f"not imported in {_IMPORT_WITHIN_S:g} s",
-            cause="the machine is overloaded, or the module waits for something",
-            fix="try again when the machine is idle",
-        )
-    if ended.returncode == _NOT_INSTALLED:
-        return Finding(
-            name=name,
-            status="missing",
-            detail="not installed",
-            cause="it comes with an extra",
-            fix=install_command("data"),
-        )
-    if ended.returncode != 0:
-        return Finding(
-            name=name,
-            status="failed",
-            detail=_last_words(ended),
-            cause="it is installed, and cannot be imported",
-            fix=f"pip install --force-reinstall '{DISTRIBUTION}[data]'",
-        )
-    return Finding(name=name, status="ok", detail=ended.stdout.decode(errors="replace"))
+        status, detail = "timed_out", f"not imported in {_IMPORT_TIMEOUT_S:g} s"
+        cause = "the machine is overloaded, or the module waits for something"
+        fix = "try again when the machine is idle"
+    elif ended.returncode == _NOT_INSTALLED:
+        status, detail = "missing", "not installed"
+        cause, fix = "it comes with an extra", install_command("data")
+    elif ended.returncode != 0:
+        detail, cause = _last_words(ended), "it is installed, and cannot be imported"
+        fix = f"pip install --force-reinstall '{DISTRIBUTION}[data]'"
+    else:
+        status, detail, cause, fix = "ok", ended.stdout.decode(errors="replace"), "", ""
+    return Finding(name=name, status=status, detail=detail, cause=cause, fix=fix)
 
 
 async def _run(
-    argv: Sequence[str], env: Mapping[str, str], within_s: float
+    argv: Sequence[str], env: Mapping[str, str], timeout_s: float
 ) -> CompletedProcess[bytes] | None:
     """Return None after a timeout; child processes of the probe die with it."""
-    with anyio.move_on_after(within_s):
+    with anyio.move_on_after(timeout_s):
         return await anyio.run_process(
             argv,
             stdin=DEVNULL,
@@ -139,24 +131,20 @@ def describe_machine(machine: Machine) -> Iterator[Finding]:
 
 
 def describe_kernel(machine: Machine) -> Finding:
-    detail = f"{machine.system} {machine.release}"
+    cause = fix = ""
     if machine.system != "Linux":
-        return Finding(
-            name="kernel",
-            status="missing",
-            detail=detail,
-            cause="the native sandbox is made of what the Linux kernel offers",
-            fix="run Assay on Linux, in WSL 2 or in a virtual machine",
-        )
-    if machine.version is not None and machine.version < _OLDEST_KERNEL:
-        return Finding(
-            name="kernel",
-            status="missing",
-            detail=detail,
-            cause="it has no mount_setattr, which came with Linux 5.12",
-            fix="use Linux 5.12 or newer",
-        )
-    return Finding(name="kernel", status="ok", detail=detail)
+        cause = "the native sandbox is made of what the Linux kernel offers"
+        fix = "run Assay on Linux, in WSL 2 or in a virtual machine"
+    elif machine.version is not None and machine.version < _OLDEST_KERNEL:
+        cause = "it has no mount_setattr, which came with Linux 5.12"
+        fix = "use Linux 5.12 or newer"
+    return Finding(
+        name="kernel",
+        status="missing" if cause else "ok",
+        detail=f"{machine.system} {machine.release}",
+        cause=cause,
+        fix=fix,
+    )
 
 
 def describe_limits(*, enforced_by: str, isolated: bool) -> Iterator[Finding]:
@@ -188,43 +176,32 @@ def describe_runtimes(search_path: Sequence[str]) -> Finding:
 
 
 def _describe_processor() -> Finding:
-    machine = syscalls.this_machine()
+    detail, cause, fix = syscalls.this_machine(), "", ""
     try:
         syscalls.table()
     except syscalls.UnsupportedMachineError as error:
-        return Finding(
-            name="machine",
-            status="missing",
-            detail=machine,
-            cause=str(error),
-            fix="use a machine of one of those kinds",
-        )
-    if sys.maxsize < _SMALLEST_MAXSIZE:
-        return Finding(
-            name="machine",
-            status="missing",
-            detail=f"a 32-bit Python on {machine}",
-            cause="the seccomp filter knows the system calls of 64-bit programs only",
-            fix="use a 64-bit Python",
-        )
-    return Finding(name="machine", status="ok", detail=machine)
+        cause, fix = str(error), "use a machine of one of those kinds"
+    else:
+        if sys.maxsize < _SMALLEST_MAXSIZE:
+            detail = f"a 32-bit Python on {detail}"
+            cause = "the seccomp filter knows the system calls of 64-bit programs only"
+            fix = "use a 64-bit Python"
+    status: Status = "missing" if cause else "ok"
+    return Finding(name="machine", status=status, detail=detail, cause=cause, fix=fix)
 
 
 def _describe_interpreter() -> Finding:
     base = Path(sys.base_prefix).resolve()
     detail = f"Python {sys.version.partition(' ')[0]} in {sys.prefix}"
-    if not sysconfig.get_config_var("Py_ENABLE_SHARED") or base.is_relative_to("/usr"):
-        return Finding(name="interpreter", status="ok", detail=detail)
-    library = sysconfig.get_config_var("INSTSONAME") or "libpython3.so"
-    if (base / "lib" / library).exists():
-        return Finding(name="interpreter", status="ok", detail=f"{detail}, with {library}")
-    return Finding(
-        name="interpreter",
-        status="failed",
-        detail=detail,
-        cause=f"it needs {library}, which is not in {base / 'lib'}",
-        fix="use a Python whose shared library lies beside it, such as /usr/bin/python3",
-    )
+    status, cause, fix = "ok", "", ""
+    if sysconfig.get_config_var("Py_ENABLE_SHARED") and not base.is_relative_to("/usr"):
+        library = sysconfig.get_config_var("INSTSONAME") or "libpython3.so"
+        if (base / "lib" / library).exists():
+            detail += f", with {library}"
+        else:
+            status, cause = "failed", f"it needs {library}, which is not in {base / 'lib'}"
+            fix = "use a Python whose shared library lies beside it, such as /usr/bin/python3"
+    return Finding(name="interpreter", status=status, detail=detail, cause=cause, fix=fix)
 
 
 LimitsKeptBy = Literal["cgroup v1", "cgroup v2", "rlimits and a watch"]
@@ -233,10 +210,11 @@ OnProgress = Callable[[str], None]
 """Receives the name of the probe that is running. Must not block."""
 
 WHOLE: Final = "a program in the sandbox"
-_WHOLE_WITHIN_S: Final = 60.0
+_WHOLE_TIMEOUT_S: Final = 60.0
 _DATA_STACK: Final = ("numpy", "pandas", "matplotlib", "sklearn")
 _PROGRAM: Final = PythonCode(source=b"print(6*7)")
 _ANSWER: Final = "42\n"
+_OVERLOADED: Final = "the machine is overloaded, or the kernel holds the call back"
 _PLEASE_REPORT: Final = "please report it, with the output of `assay doctor --json`"
 
 
@@ -264,49 +242,48 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One act of `probe_acts.py`, and the name of the probe that it depends on."""
+    """One act of `probe_acts.py`, by its name."""
 
     name: str
-    act: str
     needs: str = ""
+    """The probe that must have worked before."""
     only_root: bool = False
     only_fallback: bool = False
     """Relevant only where namespaces do not work."""
 
 
 _FOR_ANY: Final = (
-    Probe(name="unprivileged identity", act="identity", only_root=True),
-    Probe(name="seccomp", act="seccomp"),
-    Probe(name="pidfd", act="pidfd"),
-    Probe(name="openat2", act="openat2"),
+    Probe(name="unprivileged identity", only_root=True),
+    Probe(name="seccomp"),
+    Probe(name="pidfd"),
+    Probe(name="openat2"),
 )
 _FOR_NAMESPACES: Final = (
-    Probe(name="namespaces of root", act="namespaces_of_root", only_root=True),
-    Probe(name="user namespace", act="user_namespace"),
-    Probe(name="uid map", act="uid_map", needs="user namespace"),
-    Probe(name="nested user namespace", act="nested_user_namespace", needs="uid map"),
-    Probe(name="net namespace", act="net", needs="uid map"),
-    Probe(name="ipc namespace", act="ipc", needs="uid map"),
-    Probe(name="uts namespace", act="uts", needs="uid map"),
-    Probe(name="cgroup namespace", act="cgroup", needs="uid map"),
-    Probe(name="tmpfs", act="tmpfs", needs="uid map"),
-    Probe(name="read-only mounts", act="read_only_mounts", needs="tmpfs"),
-    Probe(name="proc", act="proc", needs="tmpfs"),
-    Probe(name="pivot root", act="pivot_root", needs="tmpfs"),
+    Probe(name="namespaces of root", only_root=True),
+    Probe(name="user namespace"),
+    Probe(name="uid map", needs="user namespace"),
+    Probe(name="nested user namespace", needs="uid map"),
+    Probe(name="net namespace", needs="uid map"),
+    Probe(name="ipc namespace", needs="uid map"),
+    Probe(name="uts namespace", needs="uid map"),
+    Probe(name="cgroup namespace", needs="uid map"),
+    Probe(name="tmpfs", needs="uid map"),
+    Probe(name="read-only mounts", needs="tmpfs"),
+    Probe(name="proc", needs="tmpfs"),
+    Probe(name="pivot root", needs="tmpfs"),
 )
 _FOR_LANDLOCK: Final = (
-    Probe(name="landlock", act="landlock"),
+    Probe(name="landlock"),
     Probe(
         name="interpreter for landlock",
-        act="reach_interpreter",
         needs="unprivileged identity",
         only_root=True,
         only_fallback=True,
     ),
 )
 _FOR_LIMITS: Final = (
-    Probe(name="control groups", act="control_groups"),
-    Probe(name="group limits", act="group_limits", needs="control groups"),
+    Probe(name="control groups"),
+    Probe(name="group limits", needs="control groups"),
 )
 ALL_PROBES: Final = (*_FOR_ANY, *_FOR_NAMESPACES, *_FOR_LANDLOCK, *_FOR_LIMITS)
 _OF_THE_MACHINE: Final = ("kernel", "machine", "interpreter")
@@ -357,14 +334,22 @@ async def _try_all(
     machine: Machine, findings: dict[str, Finding], on_progress: OnProgress
 ) -> LimitsKeptBy:
     kept_by: LimitsKeptBy = "rlimits and a watch"
-    for probe in _probes_for(machine):
+    for probe in ALL_PROBES if machine.system == "Linux" else ():
+        if probe.only_root and machine.uid != 0:
+            continue
         if probe.only_fallback and reachable_isolation(findings) is Isolation.ISOLATED:
             continue
         on_progress(probe.name)
-        if probe.needs and findings[probe.needs].status != "ok":
-            findings[probe.name] = _not_tried(probe, findings[probe.needs])
+        needed = findings[probe.needs] if probe.needs else None
+        if needed is not None and needed.status != "ok":
+            findings[probe.name] = Finding(
+                name=probe.name,
+                status="missing" if needed.status == "missing" else "failed",
+                detail="not tried",
+                cause=f"it needs the {needed.name}",
+            )
             continue
-        outcome = await attempt(probe.act)
+        outcome = await attempt(probe.name)
         findings[probe.name] = judge(probe.name, outcome, machine)
         if probe.name == "control groups" and outcome.kind == "done":
             kept_by = "cgroup v1" if outcome.version == 1 else "cgroup v2"
@@ -384,50 +369,21 @@ def reachable_isolation(findings: Mapping[str, Finding]) -> Isolation | None:
 
 def judge(name: str, outcome: Outcome, machine: Machine) -> Finding:
     """Turn a probe's result into a finding, with cause and fix if it did not work."""
+    status: Status
+    cause = fix = ""
     match outcome.kind:
         case "done":
-            return Finding(name=name, status="ok", detail=outcome.detail)
+            status = "ok"
         case "timed_out":
-            return Finding(
-                name=name,
-                status="timed_out",
-                detail=outcome.detail,
-                cause="the machine is overloaded, or the kernel holds the call back",
-                fix="try again when the machine is idle",
-            )
+            status = "timed_out"
+            cause, fix = _OVERLOADED, "try again when the machine is idle"
         case "crashed":
-            return Finding(
-                name=name,
-                status="failed",
-                detail=outcome.detail,
-                cause="the probe itself died",
-                fix=_PLEASE_REPORT,
-            )
+            status, cause, fix = "failed", "the probe itself died", _PLEASE_REPORT
         case "refused" | "no_effect" | "absent":
-            unmet = Case(name=name, message=outcome.detail, errno=outcome.errno, machine=machine)
-            explanation = explain(unmet)
-            return Finding(
-                name=name,
-                status="missing" if outcome.kind == "absent" or unmet.lacking else "failed",
-                detail=outcome.detail,
-                cause=explanation.cause,
-                fix=explanation.fix,
-            )
-
-
-def _probes_for(machine: Machine) -> list[Probe]:
-    if machine.system != "Linux":
-        return []
-    return [probe for probe in ALL_PROBES if machine.uid == 0 or not probe.only_root]
-
-
-def _not_tried(probe: Probe, needed: Finding) -> Finding:
-    return Finding(
-        name=probe.name,
-        status="missing" if needed.status == "missing" else "failed",
-        detail="not tried",
-        cause=f"it needs the {needed.name}",
-    )
+            absent = outcome.kind == "absent" or outcome.errno == errno.ENOSYS
+            status = "missing" if absent else "failed"
+            cause, fix = explain(name, outcome.errno, machine)
+    return Finding(name=name, status=status, detail=outcome.detail, cause=cause, fix=fix)
 
 
 def _work(findings: Mapping[str, Finding], names: Sequence[str]) -> bool:
@@ -439,10 +395,10 @@ async def _prove(
     open_backend: OpenBackend, native: Isolation | None, wanted: Isolation | None
 ) -> tuple[Finding, Proof | None]:
     try:
-        with anyio.fail_after(_WHOLE_WITHIN_S):
+        with anyio.fail_after(_WHOLE_TIMEOUT_S):
             result, run_ms, backend = await _run_twice(open_backend)
     except TimeoutError:
-        detail = f"no answer in {_WHOLE_WITHIN_S:g} s"
+        detail = f"no answer in {_WHOLE_TIMEOUT_S:g} s"
         return Finding(name=WHOLE, status="timed_out", detail=detail, fix=_PLEASE_REPORT), None
     except (AssayError, OSError) as error:
         # OSError violates the backend's contract, but must not cost the rest of the report.

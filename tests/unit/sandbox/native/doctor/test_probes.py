@@ -32,7 +32,7 @@ def findings(**changes: Status) -> Mapping[str, Finding]:
 
 
 def test_every_probe_has_an_act_and_every_act_a_probe() -> None:
-    assert sorted(probe.act for probe in ALL_PROBES) == sorted(ACTS)
+    assert sorted(probe.name for probe in ALL_PROBES) == sorted(ACTS)
 
 
 def test_what_a_probe_needs_is_tried_before_it() -> None:
