@@ -34,8 +34,6 @@ REMAINING_NAMES = frozenset(
         "sandbox/native/guest/python_kernel.py:Outlets",
         "sandbox/native/kernel/cgroups.py:_Place",
         "selftest/security_tests/attack.py:HostileCase",
-        "verify/drivers/skip_origin.py:Places",
-        "verify/verifier.py:_Sitting",
     }
 )
 """Names with a retired word that the code still has. Remove entries; do not add any."""

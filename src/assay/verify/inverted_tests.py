@@ -38,145 +38,6 @@ class Words:
     """Returns a value of the same type that is not equal to its argument."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Expectation:
-    """One assertion, with its number; `turn` says whether to invert it."""
-
-    words: Words
-    turn: bool
-    seed: int
-    number: int
-    scope: FUNCTION | None
-    """The function that contains it."""
-    constants: set[str] = field(default_factory=set[str])
-    """Numbers of the assertions with a replaced constant."""
-    unsure: set[str] = field(default_factory=set[str])
-    """Numbers of the assertions that correct code might still pass, in rare cases."""
-
-    def change(self, test: ast.expr) -> bool:
-        """Change a condition in place; False if it can only be negated."""
-        match test:
-            case ast.BoolOp(op=ast.And(), values=values):
-                # All operands: forged values in one operand would not show in a change of another.
-                return True in [self.change(value) for value in values]
-            case ast.Call(
-                func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as made]
-            ):
-                return self._change_each(test, made)
-            case ast.Call(args=[_, _, *_]) if called(test) in _CLOSE:
-                return self.change_equal(test.args)
-            case ast.Compare():
-                return self._change_comparison(test)
-            case _:
-                return False
-
-    def _change_comparison(self, test: ast.Compare) -> bool:
-        sides = [test.left, *test.comparators]
-        match test.ops:
-            case [ast.In()]:
-                return self.change_member(*sides)
-            case [ast.Lt() | ast.LtE()]:
-                return self.change_order(*sides)
-            case [ast.Gt() | ast.GtE()]:
-                return self.change_order(*reversed(sides))
-            case ops if all(isinstance(op, ast.Eq) for op in ops):
-                changed = self.change_equal(sides)
-                test.left, test.comparators = sides[0], sides[1:]
-                return changed
-            case _:
-                return False
-
-    def change_equal(self, sides: list[ast.expr]) -> bool:
-        """Change an operand of an equality; the list is changed in place."""
-        first, second = sides[-2:]
-        side = _expected_side(first, second)
-        if side is not None and self.change_constant((first, second)[side]):
-            return True
-        if len(sides) == len((first, second)):
-            if any(self._change_origin(side) for side in (second, first)):
-                return True
-            if any(self._change_made(side) for side in (second, first)):
-                return True
-        at = -2 if _has_call(second) and not _has_call(first) else -1
-        if not isinstance(sides[at], ast.Starred):
-            word = self.words.other if self.turn else self.words.keep
-            name = ast.Name(id=word, ctx=ast.Load())
-            sides[at] = ast.Call(func=name, args=[sides[at]], keywords=[])
-            return True
-        return False
-
-    def change_member(self, member: ast.expr, container: ast.expr) -> bool:
-        """Expect a member that is not in the container."""
-        if is_written_down(container) or not is_written_down(member):
-            return False
-        return self._unsure(changed=self.change_constant(member, far=True))
-
-    def change_order(self, less: ast.expr, more: ast.expr) -> bool:
-        """Expect a number that is out of range."""
-        for side, sign in ((more, -1), (less, 1)):
-            numbers = _values(side) if is_written_down(side) else []
-            if len(numbers) != 1 or type(numbers[0].value) not in {int, float}:
-                continue
-            value = numbers[0].value
-            if self.turn and isinstance(value, int | float):
-                step = sign * (1000 * abs(value) + _FAR)
-                numbers[0].value = value - step if _is_negative(side) else value + step
-            return self._unsure(changed=True)
-        return False
-
-    def change_constant(self, node: ast.expr, *, far: bool = False) -> bool:
-        """Replace the first constant of a value by another one of the same type."""
-        least = _FAR if far else 11
-        for inner in _values(node):
-            value = inner.value
-            pick = random.Random(f"{self.seed} {self.number}")  # noqa: S311 - to repeat, not to hide
-            extra = pick.randrange(least, 9 * least)
-            match value:
-                case bool():
-                    new: bool | float | str | bytes = not value
-                case int() | float():
-                    new = value * 2 + extra
-                case str():
-                    new = value + pick.choice("qxz") + str(extra)
-                case bytes():
-                    new = value + b"%d" % extra
-                case _:
-                    continue
-            if self.turn:
-                inner.value = new
-            self.constants.add(str(self.number))
-            return True
-        return False
-
-    def _change_each(self, call: ast.Call, made: ast.GeneratorExp | ast.ListComp) -> bool:
-        if any(each.is_async for each in made.generators) or not self.change(made.elt):
-            return False
-        # `all` of an empty sequence is true, which is not a forgery.
-        empty = ast.List(elts=[ast.Constant(value=not self.turn)], ctx=ast.Load())
-        each = ast.ListComp(elt=made.elt, generators=made.generators)
-        call.args = [ast.BoolOp(op=ast.Or(), values=[each, empty])]
-        return True
-
-    def _change_origin(self, side: ast.expr) -> bool:
-        """Change the constants behind a name, if the name has no other use."""
-        if self.scope is None or not isinstance(side, ast.Name):
-            return False
-        origins = _origins(self.scope, side.id)
-        # All of them, because each may be a separate test case.
-        return bool(origins) and False not in [self.change_constant(origin) for origin in origins]
-
-    def _change_made(self, side: ast.expr) -> bool:
-        """Change the arguments of an expected object: `Point(3, 4)`."""
-        if not _is_made_here(side):
-            return False
-        return self._unsure(changed=any(self.change_constant(value) for value in side.args))
-
-    def _unsure(self, *, changed: bool) -> bool:
-        if changed:
-            self.unsure.add(str(self.number))
-        return changed
-
-
 def called(call: ast.Call) -> str:
     """The last part of the called name."""
     match call.func:
@@ -333,33 +194,31 @@ class RewrittenTests:
     """By test name: the numbers of the assertions of which it has to reach one."""
 
 
-@dataclass(slots=True)
-class _Turner:
-    """Rewrite one file; `turn` says whether to invert its assertions."""
+@dataclass(slots=True, kw_only=True)
+class _Inverter:
+    """Rewrite files; `turn` says whether to invert their assertions."""
 
     words: Words
     turn: bool
-    first: int
     seed: int
-    constants: set[str] = field(default_factory=set[str])
-    unsure: set[str] = field(default_factory=set[str])
-    helpers: frozenset[str] = frozenset()
+    own: frozenset[str]
     """Assertion functions of the tests: inverted in their definition, not in their calls."""
+    constants: set[str] = field(default_factory=set[str])
+    """Numbers of the assertions with a replaced constant."""
+    unsure: set[str] = field(default_factory=set[str])
+    """Numbers of the assertions that correct code might still pass, in rare cases."""
     number: int = 0
+    """The number of the last assertion."""
     scope: FUNCTION | None = None
     """The function that is being rewritten."""
 
-    def rewrite(self, module: ast.Module) -> int:
-        """Rewrite the file in place; returns the last number used."""
-        self.number = self.first
+    def rewrite(self, module: ast.Module) -> None:
+        """Rewrite a file in place."""
         for node in ast.walk(module):
             if isinstance(node, FUNCTION):
                 self.scope = node
-                only_raising = not any(
-                    _is_assertion(inner, self.helpers) for inner in ast.walk(node)
-                )
+                only_raising = not any(_is_assertion(inner, self.own) for inner in ast.walk(node))
                 self._rewrite_body(node, only_raising=only_raising)
-        return self.number
 
     def _rewrite_body(self, node: ast.AST, *, only_raising: bool) -> None:
         for name in ("body", "orelse", "finalbody"):
@@ -376,7 +235,7 @@ class _Turner:
         # Nested functions and classes are visited separately.
         if isinstance(node, (*FUNCTION.__args__, ast.ClassDef)):
             return [node]
-        if _is_assertion(node, self.helpers):
+        if _is_assertion(node, self.own):
             # The number comes first, so that a failing assertion is reported as reached too.
             return [self._tell(), *self._turned(node)]
         if _expects_raise(node):
@@ -397,23 +256,12 @@ class _Turner:
 
     def _turned(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.Assert):
-            if not self._expectation().change(node.test) and self.turn:
+            if not self._change(node.test) and self.turn:
                 node.test = ast.UnaryOp(op=ast.Not(), operand=node.test)
             return [node]
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             return self._turned_call(node, node.value)
         return [node]
-
-    def _expectation(self) -> Expectation:
-        return Expectation(
-            words=self.words,
-            turn=self.turn,
-            seed=self.seed,
-            number=self.number,
-            scope=self.scope,
-            constants=self.constants,
-            unsure=self.unsure,
-        )
 
     def _turned_call(self, node: ast.Expr, call: ast.Call) -> list[ast.stmt]:
         name = called(call)
@@ -425,26 +273,23 @@ class _Turner:
         return [_turned_around(node)]
 
     def _change_call(self, name: str, arguments: list[ast.expr]) -> bool:
-        expected = self._expectation()
         match arguments:
             case [test, *_] if name == "assertTrue":
-                return expected.change(test)
+                return self._change(test)
             case [first, second, *rest] if name in _EQUALITIES:
                 sides = [first, second]
-                changed = expected.change_equal(sides)
+                changed = self._change_equal(sides)
                 arguments[:] = [*sides, *rest]
                 return changed
             case [first, second, *_] if name == "assertIn":
-                return expected.change_member(first, second)
+                return self._change_member(first, second)
             case [first, second, *_] if name in _ORDERS:
                 less, more = (second, first) if _ORDERS[name] else (first, second)
-                return expected.change_order(less, more)
+                return self._change_order(less, more)
             case [first, second, *_] if name not in _OPPOSITE:
                 # The other operand comes from the code under test.
                 return any(
-                    expected.change_constant(side)
-                    for side in (second, first)
-                    if is_written_down(side)
+                    self._change_constant(side) for side in (second, first) if is_written_down(side)
                 )
             case _:
                 return False
@@ -458,8 +303,131 @@ class _Turner:
                 call.args[0] = ast.Name(id=rare, ctx=ast.Load())
         return node
 
+    def _change(self, test: ast.expr) -> bool:
+        """Change a condition in place; False if it can only be negated."""
+        match test:
+            case ast.BoolOp(op=ast.And(), values=values):
+                # All operands: forged values in one operand would not show in a change of another.
+                return True in [self._change(value) for value in values]
+            case ast.Call(
+                func=ast.Name(id="all"), args=[ast.GeneratorExp() | ast.ListComp() as made]
+            ):
+                return self._change_each(test, made)
+            case ast.Call(args=[_, _, *_]) if called(test) in _CLOSE:
+                return self._change_equal(test.args)
+            case ast.Compare():
+                return self._change_comparison(test)
+            case _:
+                return False
 
-def _is_assertion(node: ast.AST, helpers: frozenset[str] = frozenset()) -> bool:
+    def _change_comparison(self, test: ast.Compare) -> bool:
+        sides = [test.left, *test.comparators]
+        match test.ops:
+            case [ast.In()]:
+                return self._change_member(*sides)
+            case [ast.Lt() | ast.LtE()]:
+                return self._change_order(*sides)
+            case [ast.Gt() | ast.GtE()]:
+                return self._change_order(*reversed(sides))
+            case ops if all(isinstance(op, ast.Eq) for op in ops):
+                changed = self._change_equal(sides)
+                test.left, test.comparators = sides[0], sides[1:]
+                return changed
+            case _:
+                return False
+
+    def _change_equal(self, sides: list[ast.expr]) -> bool:
+        """Change an operand of an equality; the list is changed in place."""
+        first, second = sides[-2:]
+        side = _expected_side(first, second)
+        if side is not None and self._change_constant((first, second)[side]):
+            return True
+        if len(sides) == len((first, second)):
+            if any(self._change_origin(side) for side in (second, first)):
+                return True
+            if any(self._change_made(side) for side in (second, first)):
+                return True
+        at = -2 if _has_call(second) and not _has_call(first) else -1
+        if not isinstance(sides[at], ast.Starred):
+            word = self.words.other if self.turn else self.words.keep
+            name = ast.Name(id=word, ctx=ast.Load())
+            sides[at] = ast.Call(func=name, args=[sides[at]], keywords=[])
+            return True
+        return False
+
+    def _change_member(self, member: ast.expr, container: ast.expr) -> bool:
+        """Expect a member that is not in the container."""
+        if is_written_down(container) or not is_written_down(member):
+            return False
+        return self._note_unsure(changed=self._change_constant(member, far=True))
+
+    def _change_order(self, less: ast.expr, more: ast.expr) -> bool:
+        """Expect a number that is out of range."""
+        for side, sign in ((more, -1), (less, 1)):
+            numbers = _values(side) if is_written_down(side) else []
+            if len(numbers) != 1 or type(numbers[0].value) not in {int, float}:
+                continue
+            value = numbers[0].value
+            if self.turn and isinstance(value, int | float):
+                step = sign * (1000 * abs(value) + _FAR)
+                numbers[0].value = value - step if _is_negative(side) else value + step
+            return self._note_unsure(changed=True)
+        return False
+
+    def _change_constant(self, node: ast.expr, *, far: bool = False) -> bool:
+        """Replace the first constant of a value by another one of the same type."""
+        least = _FAR if far else 11
+        for inner in _values(node):
+            value = inner.value
+            pick = random.Random(f"{self.seed} {self.number}")  # noqa: S311 - to repeat, not to hide
+            extra = pick.randrange(least, 9 * least)
+            match value:
+                case bool():
+                    new: bool | float | str | bytes = not value
+                case int() | float():
+                    new = value * 2 + extra
+                case str():
+                    new = value + pick.choice("qxz") + str(extra)
+                case bytes():
+                    new = value + b"%d" % extra
+                case _:
+                    continue
+            if self.turn:
+                inner.value = new
+            self.constants.add(str(self.number))
+            return True
+        return False
+
+    def _change_each(self, call: ast.Call, made: ast.GeneratorExp | ast.ListComp) -> bool:
+        if any(each.is_async for each in made.generators) or not self._change(made.elt):
+            return False
+        # `all` of an empty sequence is true, which is not a forgery.
+        empty = ast.List(elts=[ast.Constant(value=not self.turn)], ctx=ast.Load())
+        each = ast.ListComp(elt=made.elt, generators=made.generators)
+        call.args = [ast.BoolOp(op=ast.Or(), values=[each, empty])]
+        return True
+
+    def _change_origin(self, side: ast.expr) -> bool:
+        """Change the constants behind a name, if the name has no other use."""
+        if self.scope is None or not isinstance(side, ast.Name):
+            return False
+        origins = _origins(self.scope, side.id)
+        # All of them, because each may be a separate test case.
+        return bool(origins) and False not in [self._change_constant(origin) for origin in origins]
+
+    def _change_made(self, side: ast.expr) -> bool:
+        """Change the arguments of an expected object: `Point(3, 4)`."""
+        if not _is_made_here(side):
+            return False
+        return self._note_unsure(changed=any(self._change_constant(value) for value in side.args))
+
+    def _note_unsure(self, *, changed: bool) -> bool:
+        if changed:
+            self.unsure.add(str(self.number))
+        return changed
+
+
+def _is_assertion(node: ast.AST, own: frozenset[str] = frozenset()) -> bool:
     if isinstance(node, ast.Assert):
         # `assert False` marks code that must not be reached.
         return not isinstance(node.test, ast.Constant) or bool(node.test.value)
@@ -468,12 +436,12 @@ def _is_assertion(node: ast.AST, helpers: frozenset[str] = frozenset()) -> bool:
     name = called(node.value)
     if name in _RAISING or name.startswith(("assertRaises", "assertWarns", "assertLogs")):
         return False
-    if name in helpers:
+    if name in own:
         return False
     return name.startswith("assert_") or (name.startswith("assert") and name[6:7].isupper())
 
 
-def _own_helpers(modules: Iterable[ast.Module]) -> frozenset[str]:
+def _own_assertions(modules: Iterable[ast.Module]) -> frozenset[str]:
     """Return the names of functions that are named as assertions and contain some."""
     return frozenset(
         node.name
@@ -532,35 +500,29 @@ def rewrite_tests(
     tree: Tree, protected: tuple[PurePosixPath, ...], *, words: Words, seed: int
 ) -> RewrittenTests:
     """Rewrite every protected Python file; files that cannot be parsed stay unchanged."""
-    same: dict[PurePosixPath, TreeFile] = {}
-    turned: dict[PurePosixPath, TreeFile] = {}
-    constants: set[str] = set()
-    unsure: set[str] = set()
-    within: dict[str, frozenset[str]] = {}
-    first = 0
     paths = [path for path in sorted(tree.files) if _is_rewritten(path, protected)]
-    helpers = _own_helpers(module for path in paths if (module := parse_module(tree, path)))
+    own = _own_assertions(module for path in paths if (module := parse_module(tree, path)))
+    same = _Inverter(words=words, turn=False, seed=seed, own=own)
+    turned = _Inverter(words=words, turn=True, seed=seed, own=own)
+    within: dict[str, frozenset[str]] = {}
+    files: dict[bool, dict[PurePosixPath, TreeFile]] = {False: {}, True: {}}
     for path in paths:
-        last = first
-        for versions, turn in ((same, False), (turned, True)):
+        for inverter in (same, turned):
             module = parse_module(tree, path)
             if module is None:
                 break
-            turner = _Turner(words=words, turn=turn, first=first, seed=seed, helpers=helpers)
-            last = turner.rewrite(module)
-            constants |= turner.constants
-            unsure |= turner.unsure
+            inverter.rewrite(module)
             source = ast.unparse(ast.fix_missing_locations(module)).encode()
-            versions[path] = TreeFile(source + b"\n", tree.files[path].executable)
+            files[inverter.turn][path] = TreeFile(source + b"\n", tree.files[path].executable)
             for test in ast.walk(module):
                 if isinstance(test, FUNCTION) and test.name.startswith("test"):
                     numbers = frozenset(_certain_numbers(test, words))
                     within[test.name] = within.get(test.name, frozenset()) | numbers
-        first = last
+    unsure = frozenset(same.unsure | turned.unsure)
     return RewrittenTests(
-        same=same,
-        turned=turned,
-        constants=frozenset(constants - unsure),
-        unsure=frozenset(unsure),
+        same=files[False],
+        turned=files[True],
+        constants=frozenset(same.constants | turned.constants) - unsure,
+        unsure=unsure,
         within=within,
     )

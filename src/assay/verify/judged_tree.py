@@ -125,112 +125,31 @@ def steers_tests(path: PurePosixPath, before: str, after: str) -> bool:
 _TEST_FOLDERS: Final = frozenset({"tests", "test"})
 _STARTUP: Final = frozenset({"sitecustomize.py", "usercustomize.py", "pyvenv.cfg"})
 _RUNNER_MODULES: Final = frozenset(
-    [
-        "pytest",
-        "_pytest",
-        "py",
-        "pluggy",
-        "iniconfig",
-        "exceptiongroup",
-        "unittest",
-        "doctest",
-        "anyio",
-        "hypothesis",
-    ]
-)
+    {
+        "pytest", "_pytest", "py", "pluggy", "iniconfig", "exceptiongroup", "unittest",
+        "doctest", "anyio", "hypothesis",
+    }
+)  # fmt: skip
 # Modules that the runner and the tests need; a workspace file of this name shadows them.
 _LEANED_ON: Final = _RUNNER_MODULES | frozenset(
-    [
-        "abc",
-        "argparse",
-        "ast",
-        "asyncio",
-        "atexit",
-        "builtins",
-        "codecs",
-        "collections",
-        "contextlib",
-        "copy",
-        "dataclasses",
-        "difflib",
-        "enum",
-        "errno",
-        "fnmatch",
-        "functools",
-        "gc",
-        "glob",
-        "hashlib",
-        "hmac",
-        "importlib",
-        "inspect",
-        "io",
-        "itertools",
-        "json",
-        "linecache",
-        "locale",
-        "logging",
-        "marshal",
-        "math",
-        "operator",
-        "os",
-        "pathlib",
-        "pickle",
-        "platform",
-        "posix",
-        "posixpath",
-        "pprint",
-        "random",
-        "re",
-        "reprlib",
-        "runpy",
-        "select",
-        "shlex",
-        "shutil",
-        "signal",
-        "site",
-        "socket",
-        "stat",
-        "string",
-        "struct",
-        "subprocess",
-        "sys",
-        "sysconfig",
-        "tempfile",
-        "textwrap",
-        "threading",
-        "time",
-        "tokenize",
-        "traceback",
-        "types",
-        "typing",
-        "uuid",
-        "warnings",
-        "weakref",
-        "xml",
-        "zipfile",
-    ]
-)
+    {
+        "abc", "argparse", "ast", "asyncio", "atexit", "builtins", "codecs", "collections",
+        "contextlib", "copy", "dataclasses", "difflib", "enum", "errno", "fnmatch",
+        "functools", "gc", "glob", "hashlib", "hmac", "importlib", "inspect", "io",
+        "itertools", "json", "linecache", "locale", "logging", "marshal", "math", "operator",
+        "os", "pathlib", "pickle", "platform", "posix", "posixpath", "pprint", "random", "re",
+        "reprlib", "runpy", "select", "shlex", "shutil", "signal", "site", "socket", "stat",
+        "string", "struct", "subprocess", "sys", "sysconfig", "tempfile", "textwrap",
+        "threading", "time", "tokenize", "traceback", "types", "typing", "uuid", "warnings",
+        "weakref", "xml", "zipfile",
+    }
+)  # fmt: skip
 _PROGRAMS: Final = frozenset(
-    [
-        "pytest",
-        "py.test",
-        "python",
-        "python3",
-        "node",
-        "npm",
-        "npx",
-        "jest",
-        "cargo",
-        "rustc",
-        "go",
-        "ctest",
-        "cmake",
-        "make",
-        "sh",
-        "bash",
-        "env",
-    ]
-)
+    {
+        "pytest", "py.test", "python", "python3", "node", "npm", "npx", "jest", "cargo",
+        "rustc", "go", "ctest", "cmake", "make", "sh", "bash", "env",
+    }
+)  # fmt: skip
 # Files that other tools use too: without runner settings, changes are only left out.
 _SHARED: Final = {
     "pyproject.toml": ("[tool.pytest", "[tool.coverage"),
@@ -241,7 +160,7 @@ _SHARED: Final = {
 _UNSEEN: Final = ("pom.xml", "*.gradle", "*.gradle.kts")
 
 
-def judged_tree(
+def filter_changes(
     case: VerificationSpec,
     proposal: Tree,
     configuration: Iterable[str],
@@ -302,12 +221,8 @@ class _ChangeFilter:
             behind += [p for p in self.case.protected if p == link or link in p.parents]
             severity: Severity = "forgery" if behind else "note"
             what = f"where {behind[0]} must be" if behind else "and is not taken along"
-            yield Finding(
-                kind=TamperKind.LINKED_FILE,
-                severity=severity,
-                explanation=f"{link} is a link or a special file, {what}",
-                path=link,
-            )
+            said = f"is a link or a special file, {what}"
+            yield _finding(TamperKind.LINKED_FILE, severity, link, said)
 
     def objection(self, change: FileChange) -> Finding | None:
         """Return why a change is left out; None if it counts."""
@@ -318,15 +233,19 @@ class _ChangeFilter:
             return _finding(
                 TamperKind.LINKED_FILE, "forgery", path, "is gone: a link is in its place"
             )
-        return (
-            self._startup(change)
-            or self._configuration(change)
-            or self._tests(change)
-            or self._withheld(path)
-            or self._shadow(change)
-            or self._outside(path)
-            or self._build(change)
-        )
+        found = self._startup(change) or self._configuration(change) or self._tests(change)
+        if found is not None:
+            return found
+        if self.case.pristine.why_withheld(path):
+            said = "was withheld from the run, so the person's own stays as it is; left out"
+            return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
+        shadow = self._shadow(change)
+        if shadow is not None:
+            return shadow
+        if self.case.allowed and not matches(path, self.case.allowed):
+            said = "is none of the files that may be changed; left out"
+            return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
+        return self._build(change)
 
     def _startup(self, change: FileChange) -> Finding | None:
         path = change.path
@@ -443,27 +362,11 @@ class _ChangeFilter:
                 first = path.relative_to(root).parts[0]
                 yield first.partition(".")[0]
 
-    def _withheld(self, path: PurePosixPath) -> Finding | None:
-        if not self.case.pristine.why_withheld(path):
-            return None
-        said = "was withheld from the run, so the person's own stays as it is; left out"
-        return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
-
-    def _outside(self, path: PurePosixPath) -> Finding | None:
-        if not self.case.allowed or matches(path, self.case.allowed):
-            return None
-        return _finding(
-            TamperKind.NOT_ALLOWED,
-            "note",
-            path,
-            "is none of the files that may be changed; left out",
-        )
-
 
 def _is_installed(name: str) -> bool:
     """Whether sandboxes probably have a package of this name, judged by this installation."""
-    places = [place for place in sys.path if place.endswith(("site-packages", "dist-packages"))]
-    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    spec = importlib.machinery.PathFinder.find_spec(name, folders)
     # Many packages install their tests under these names.
     return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 

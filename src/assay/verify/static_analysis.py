@@ -10,7 +10,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -29,97 +29,78 @@ _REPORT_FILES: Final = (
 _FILE_CALLS: Final = ("open", "Path", "write_text", "write_bytes")
 
 
-def _named(names: str, kind: TamperKind, severity: Severity, said: str) -> dict[str, Remark]:
-    return {name: (kind, severity, f"{said}: {name}") for name in names.split()}
+def _by_name(
+    table: Mapping[tuple[TamperKind, Severity], Mapping[str, str]],
+) -> dict[str, Remark]:
+    return {
+        name: (kind, severity, f"{said}: {name}")
+        for (kind, severity), meanings in table.items()
+        for said, names in meanings.items()
+        for name in names.split()
+    }
 
 
-_CALLS: Final = {
-    **_named("os._exit", TamperKind.EARLY_EXIT, "forgery", "ends the process without a word"),
-    **_named("os.abort", TamperKind.EARLY_EXIT, "doubt", "ends the process without a word"),
-    **_named(
-        "os.kill os.killpg signal.raise_signal", TamperKind.EARLY_EXIT, "doubt", "sends signals"
-    ),
-    **_named(
-        "gc.get_objects",
-        TamperKind.PATCHED_RUNNER,
-        "forgery",
-        "looks through all objects in memory",
-    ),
-    **_named(
-        "gc.get_referrers", TamperKind.PATCHED_RUNNER, "forgery", "looks for who holds an object"
-    ),
-    **_named(
-        "gc.get_referents", TamperKind.PATCHED_RUNNER, "doubt", "looks for what an object holds"
-    ),
-    **_named(
-        "sys._getframe inspect.stack inspect.currentframe",
-        TamperKind.DETECTS_VERIFIER,
-        "doubt",
-        "looks at who is calling",
-    ),
-    **_named(
-        "sys._current_frames", TamperKind.DETECTS_VERIFIER, "forgery", "looks at who is running"
-    ),
-    **_named(
-        "sys.settrace threading.settrace",
-        TamperKind.PATCHED_RUNNER,
-        "forgery",
-        "watches every step of the process",
-    ),
-    **_named(
-        "sys.setprofile", TamperKind.PATCHED_RUNNER, "forgery", "watches every call of the process"
-    ),
-    **_named("sys.addaudithook", TamperKind.PATCHED_RUNNER, "forgery", "watches the process"),
-    **_named(
-        "os.fork", TamperKind.CHANGED_WHILE_TESTED, "doubt", "starts a process beside the tests"
-    ),
-    **_named(
-        "os.setsid", TamperKind.CHANGED_WHILE_TESTED, "doubt", "leaves the session of its process"
-    ),
-    **_named("os.dup2", TamperKind.FORGED_REPORT, "doubt", "redirects what the process writes"),
-    **_named("pytest.exit", TamperKind.EARLY_EXIT, "forgery", "ends the run of the tests"),
-    **_named("pytest.xfail", TamperKind.TESTS_SKIPPED, "forgery", "excuses the test that calls it"),
-    # The other names are the exceptions that skips raise; raising them directly needs no call.
-    **_named(
-        "pytest.skip pytest.skip.Exception pytest.xfail.Exception "
-        "_pytest.outcomes.skip _pytest.outcomes.skip.Exception "
-        "_pytest.outcomes.xfail _pytest.outcomes.xfail.Exception "
-        "_pytest.outcomes.Skipped _pytest.outcomes.XFailed "
-        "unittest.SkipTest unittest.case.SkipTest",
-        TamperKind.TESTS_SKIPPED,
-        "forgery",
-        "skips the test that calls it",
-    ),
-}
-_CALLS_ON_IMPORT: Final = {
-    **_named(
-        "atexit.register",
-        TamperKind.CHANGED_WHILE_TESTED,
-        "doubt",
-        "leaves something to do at the end",
-    ),
-    **_named(
-        "subprocess.Popen subprocess.run subprocess.call os.system os.popen os.spawnv",
-        TamperKind.CHANGED_WHILE_TESTED,
-        "doubt",
-        "starts a program when imported",
-    ),
-    **_named(
-        "threading.Thread",
-        TamperKind.CHANGED_WHILE_TESTED,
-        "doubt",
-        "starts a thread when imported",
-    ),
-    **_named(
-        "multiprocessing.Process",
-        TamperKind.CHANGED_WHILE_TESTED,
-        "doubt",
-        "starts a process on import",
-    ),
-    **_named(
-        "sys.exit exit quit", TamperKind.EARLY_EXIT, "forgery", "ends the process when imported"
-    ),
-}
+_CALLS: Final = _by_name(
+    {
+        (TamperKind.EARLY_EXIT, "forgery"): {
+            "ends the process without a word": "os._exit",
+            "ends the run of the tests": "pytest.exit",
+        },
+        (TamperKind.EARLY_EXIT, "doubt"): {
+            "ends the process without a word": "os.abort",
+            "sends signals": "os.kill os.killpg signal.raise_signal",
+        },
+        (TamperKind.PATCHED_RUNNER, "forgery"): {
+            "looks through all objects in memory": "gc.get_objects",
+            "looks for who holds an object": "gc.get_referrers",
+            "watches every step of the process": "sys.settrace threading.settrace",
+            "watches every call of the process": "sys.setprofile",
+            "watches the process": "sys.addaudithook",
+        },
+        (TamperKind.PATCHED_RUNNER, "doubt"): {
+            "looks for what an object holds": "gc.get_referents",
+        },
+        (TamperKind.DETECTS_VERIFIER, "forgery"): {
+            "looks at who is running": "sys._current_frames",
+        },
+        (TamperKind.DETECTS_VERIFIER, "doubt"): {
+            "looks at who is calling": "sys._getframe inspect.stack inspect.currentframe",
+        },
+        (TamperKind.CHANGED_WHILE_TESTED, "doubt"): {
+            "starts a process beside the tests": "os.fork",
+            "leaves the session of its process": "os.setsid",
+        },
+        (TamperKind.FORGED_REPORT, "doubt"): {
+            "redirects what the process writes": "os.dup2",
+        },
+        (TamperKind.TESTS_SKIPPED, "forgery"): {
+            "excuses the test that calls it": "pytest.xfail",
+            # Most are the exceptions that skips raise; raising them directly needs no call.
+            "skips the test that calls it": (
+                "pytest.skip pytest.skip.Exception pytest.xfail.Exception "
+                "_pytest.outcomes.skip _pytest.outcomes.skip.Exception "
+                "_pytest.outcomes.xfail _pytest.outcomes.xfail.Exception "
+                "_pytest.outcomes.Skipped _pytest.outcomes.XFailed "
+                "unittest.SkipTest unittest.case.SkipTest"
+            ),
+        },
+    }
+)
+_CALLS_ON_IMPORT: Final = _by_name(
+    {
+        (TamperKind.CHANGED_WHILE_TESTED, "doubt"): {
+            "leaves something to do at the end": "atexit.register",
+            "starts a program when imported": (
+                "subprocess.Popen subprocess.run subprocess.call os.system os.popen os.spawnv"
+            ),
+            "starts a thread when imported": "threading.Thread",
+            "starts a process on import": "multiprocessing.Process",
+        },
+        (TamperKind.EARLY_EXIT, "forgery"): {
+            "ends the process when imported": "sys.exit exit quit",
+        },
+    }
+)
 _CODE_FILES: Final = frozenset({".py", ".so", ".pyd", ".zip", ".egg", ".whl", ".pyz"})
 _LOADERS: Final = frozenset(
     {

@@ -7,9 +7,9 @@ mattered.
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from assay.contracts.verdict import (
     CheckReport,
@@ -25,13 +25,14 @@ from assay.text.formatting import all_of
 from assay.verify.discovery import find_tests, is_test_file
 from assay.verify.inverted_tests import RewrittenTests
 from assay.verify.judged_tree import is_protected
+from assay.verify.report_checks import BAD
 from assay.verify.runner import Runner
 from assay.verify.runners.python import PythonRun
-from assay.verify.spec import CheckSpec, Observation, VerificationSpec
+from assay.verify.spec import CheckSpec, Observation, VerificationSpec, doubt, forgery
 
-_BAD = frozenset({TestStatus.FAILED, TestStatus.ERROR})
+_SHOWN: Final = 3
 # The markers with which tests of several languages request a skip.
-_EXCUSE = re.compile(
+_SKIP_MARKER: Final = re.compile(
     r"skip|xfail|expectedfailure|[@\[]ignore|,\s*ignore\b|disabled"
     r"|\.todo\b|[{,]\s*todo\s*:|\bx(?:it|test|describe)\b",
     re.IGNORECASE,
@@ -43,24 +44,28 @@ class Check:
     """One check and its runner."""
 
     runner: Runner
-    order: CheckSpec
+    spec: CheckSpec
+
+    def but(self, **changes: Any) -> "Check":
+        """Return the check with other fields of its specification."""
+        return replace(self, spec=replace(self.spec, **changes))
 
 
 def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
     """Report tests that are in the files and not in the report."""
-    if any(test.status in _BAD for test in report.tests):
+    if any(test.status in BAD for test in report.tests):
         # The report has an error, such as a failed import or fixture, so it does not claim success.
         return ()
     reported = {_bare(test.id) for test in report.tests}
     skipped = {test.id for test in report.tests if test.status is TestStatus.SKIPPED}
     missing = sorted(
         name
-        for name in check.runner.expected(check.order, tree) - reported
+        for name in check.runner.expected(check.spec, tree) - reported
         if not any(name.startswith((f"{whole}::", f"{whole}.")) for whole in skipped)
     )
     if not missing:
         return ()
-    return (_forgery(TamperKind.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
+    return (forgery(TamperKind.TESTS_MISSING, f"not in the report: {_some(missing)}"),)
 
 
 def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
@@ -68,39 +73,35 @@ def skipped_tests(case: VerificationSpec, tree: Tree, report: CheckReport) -> tu
     skipped = [test for test in report.tests if test.status is TestStatus.SKIPPED]
     if not skipped:
         return ()
-    ours = [test for test in skipped if not _is_excused(case, tree, test)]
-    if ours:
-        said = f"skipped, though the tests do not ask for it: {_some([t.id for t in ours])}"
-        return (_forgery(TamperKind.TESTS_SKIPPED, said),)
-    said = f"not run, as the tests say themselves: {_some([t.id for t in skipped])}"
-    return (Finding(kind=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
+    caused = [test.id for test in skipped if not _is_requested(case, tree, test)]
+    if caused:
+        said = f"skipped, though the tests do not ask for it: {_some(caused)}"
+        return (forgery(TamperKind.TESTS_SKIPPED, said),)
+    said = f"not run, as the tests say themselves: {_some([test.id for test in skipped])}"
+    return (doubt(TamperKind.TESTS_SKIPPED, said),)
 
 
-def _is_excused(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
+def _is_requested(case: VerificationSpec, tree: Tree, test: TestResult) -> bool:
     """Whether the file that caused the skip is the user's, and requests it."""
-    place = test.message.partition(":")[0]
-    path = PurePosixPath(place if place.endswith(".py") else test.id.partition("::")[0])
-    own = case.pristine.text(path)
-    if own is not None:
-        return bool(_EXCUSE.search(own)) and (
-            is_protected(case, path) or _asks_as_before(own, tree.text(path) or "", path)
-        )
-    if place.endswith(".py"):
+    origin = test.message.partition(":")[0]
+    path = PurePosixPath(origin if origin.endswith(".py") else test.id.partition("::")[0])
+    before = case.pristine.text(path)
+    if before is not None:
+        if not _SKIP_MARKER.search(before) or is_protected(case, path):
+            return bool(_SKIP_MARKER.search(before))
+        # An unprotected file may have no more skips than before; Python must be unchanged.
+        now = tree.text(path) or ""
+        if path.suffix == ".py":
+            return now == before
+        return len(_SKIP_MARKER.findall(now)) <= len(_SKIP_MARKER.findall(before))
+    if origin.endswith(".py"):
         # The skip comes from a file that the user did not write.
         return False
-    texts = (case.pristine.text(file) or "" for file in _judging_files(case))
-    return any(_EXCUSE.search(text) for text in texts)
-
-
-def _asks_as_before(before: str, now: str, path: PurePosixPath) -> bool:
-    """Whether an unprotected file has no more skips than before; Python must be unchanged."""
-    if path.suffix == ".py":
-        return now == before
-    return len(_EXCUSE.findall(now)) <= len(_EXCUSE.findall(before))
-
-
-def _judging_files(case: VerificationSpec) -> Iterator[PurePosixPath]:
-    return (path for path in case.pristine.files if is_protected(case, path))
+    return any(
+        _SKIP_MARKER.search(case.pristine.text(path) or "")
+        for path in case.pristine.files
+        if is_protected(case, path)
+    )
 
 
 def compare_repetition(
@@ -114,16 +115,16 @@ def compare_repetition(
         return ()
     order = ", in another order" if reverse else ""
     said = f"ended differently when run again{order}: {_some(differing) or 'the whole run'}"
-    return (Finding(kind=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
+    return (doubt(TamperKind.UNSTABLE, said),)
 
 
-def judge_turned_tests(
+def judge_inverted_tests(
     first: CheckReport, same: PythonRun, turned: PythonRun, tests: RewrittenTests
 ) -> tuple[Finding, ...]:
     """Evaluate inverted tests that passed, which correct code cannot achieve."""
     if not turned.complete:
         said = "tests that must fail could not be run to their end"
-        return (Finding(kind=TamperKind.UNSTABLE, severity="doubt", explanation=said),)
+        return (doubt(TamperKind.UNSTABLE, said),)
     # IDs are counted without parameters, because those are part of the inversion. A test that
     # reaches none of its assertions passes in both versions.
     probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
@@ -132,37 +133,31 @@ def judge_turned_tests(
     forged = after - vacuous
     passed = [name for name in probed if _bare(name) in forged]
     if passed:
-        return (_passed_turned(passed, same, tests),)
-    missed = [name for name in vacuous if _claims(name, tests)]
+        return (_passed_inverted(passed, same, tests),)
+    # Tests with assertions that they cannot avoid.
+    missed = [name for name in vacuous if tests.within.get(re.split(r"::|\.", name)[-1])]
     if missed:
         said = f"passed without coming to any of its assertions: {_some(missed)}"
-        return (Finding(kind=TamperKind.TESTS_SKIPPED, severity="doubt", explanation=said),)
+        return (doubt(TamperKind.TESTS_SKIPPED, said),)
     if not probed:
         said = "no test has an assertion that could be turned, so forging them would not be seen"
-        return (Finding(kind=TamperKind.PATCHED_RUNNER, severity="doubt", explanation=said),)
+        return (doubt(TamperKind.PATCHED_RUNNER, said),)
     return ()
 
 
-def _passed_turned(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
+def _passed_inverted(passed: list[str], same: PythonRun, tests: RewrittenTests) -> Finding:
     if all(same.reached[name] <= tests.unsure for name in passed):
         said = f"passed although something else was asked: {_some(passed)}"
-        return Finding(kind=TamperKind.READS_TESTS, severity="doubt", explanation=said)
-    followed = [n for n in passed if same.reached[n] & tests.constants]
+        return doubt(TamperKind.READS_TESTS, said)
+    followed = [name for name in passed if same.reached[name] & tests.constants]
     if followed:
         said = (
             f"passed although what they expect was changed: {_some(followed)}; the answers "
             "come from the tests, or claim to be equal to everything"
         )
-        return _forgery(TamperKind.READS_TESTS, said)
-    return _forgery(
-        TamperKind.PATCHED_RUNNER, f"passed although they claim the opposite: {_some(passed)}"
-    )
-
-
-def _claims(name: str, tests: RewrittenTests) -> bool:
-    """Whether the test with this ID has assertions that it cannot avoid."""
-    last = re.split(r"::|\.", name)[-1]
-    return bool(tests.within.get(last))
+        return forgery(TamperKind.READS_TESTS, said)
+    said = f"passed although they claim the opposite: {_some(passed)}"
+    return forgery(TamperKind.PATCHED_RUNNER, said)
 
 
 def _bare(name: str) -> str:
@@ -179,27 +174,17 @@ def conclude(
     """Combine all findings into a verdict; one finding against the attempt rejects it."""
     unique = tuple(dict.fromkeys(findings))
     reports = tuple(observation.report for observation in observations)
-    reason = _reject_reason(reports, unique)
-    if reason:
-        return Verdict(
-            accepted=False,
-            grade=None,
-            reason=reason,
-            tree=tree.digest,
-            reports=reports,
-            findings=unique,
-        )
-    grades = [case.most, *(check.runner.most for check in checks)]
     doubts = [finding for finding in unique if finding.severity == "doubt"]
+    rejected = _reject_reason(reports, unique)
+    grades = [case.most, *(check.runner.most for check in checks)]
     if doubts:
         grades.append(Grade.CHECKED)
     if any(finding.kind is TamperKind.PASSED_BEFORE for finding in doubts):
         grades.append(Grade.RAN)
-    grade = min(grades, key=lambda g: g.rank)
     return Verdict(
-        accepted=True,
-        grade=grade,
-        reason=_accept_reason(reports, doubts),
+        accepted=not rejected,
+        grade=None if rejected else min(grades, key=lambda grade: grade.rank),
+        reason=rejected or _accept_reason(reports, doubts),
         tree=tree.digest,
         reports=reports,
         findings=unique,
@@ -228,21 +213,14 @@ def _accept_reason(reports: Sequence[CheckReport], doubts: Sequence[Finding]) ->
     passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
     caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
     # The doubt that lowers the grade most comes first.
-    said = sorted(doubts, key=lambda doubt: doubt.kind is not TamperKind.PASSED_BEFORE)
-    doubt = f"; not proven: {said[0].explanation}" if said else ""
-    return f"{passed} passed{caught}{doubt}"
+    said = sorted(doubts, key=lambda finding: finding.kind is not TamperKind.PASSED_BEFORE)
+    but = f"; not proven: {said[0].explanation}" if said else ""
+    return f"{passed} passed{caught}{but}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _some(names: Sequence[object]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
-
-
-def _forgery(kind: TamperKind, explanation: str) -> Finding:
-    return Finding(kind=kind, severity="forgery", explanation=explanation)
-
-
-_SHOWN: Final = 3
+    return ", ".join(map(str, names[:_SHOWN])) + more
 
 
 def changed_paths(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
@@ -254,25 +232,24 @@ def changed_paths(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ..
 
 def changed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the changed Python files that contain code, without tests."""
-    return tuple(
-        path
-        for path in changed_paths(case, tree)
-        if path.suffix == ".py"
-        and not (is_test_file(path) or path.name == "conftest.py" or is_protected(case, path))
-        and (tree.text(path) or "").strip()
-    )
+    return tuple(path for path in _python_work(case, tree) if (tree.text(path) or "").strip())
 
 
 def removed_python(case: VerificationSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the Python files that the attempt deletes or empties, without tests."""
     return tuple(
         path
-        for path in changed_paths(case, tree)
-        if path.suffix == ".py"
-        and not (is_test_file(path) or path.name == "conftest.py" or is_protected(case, path))
-        and not (tree.text(path) or "").strip()
+        for path in _python_work(case, tree)
+        if not (tree.text(path) or "").strip()
         and (case.changed is not None or (case.pristine.text(path) or "").strip())
     )
+
+
+def _python_work(case: VerificationSpec, tree: Tree) -> Iterator[PurePosixPath]:
+    for path in changed_paths(case, tree):
+        is_test = is_test_file(path) or path.name == "conftest.py" or is_protected(case, path)
+        if path.suffix == ".py" and not is_test:
+            yield path
 
 
 def added_tests(case: VerificationSpec, tree: Tree) -> dict[PurePosixPath, TreeFile]:
@@ -286,7 +263,8 @@ def nothing_changed(case: VerificationSpec, tree: Tree) -> tuple[Finding, ...]:
     """Reject an attempt that changes no file."""
     if changed_paths(case, tree):
         return ()
-    return (_rejected(TamperKind.NO_CHANGE, "no file was changed"),)
+    said = "no file was changed"
+    return (Finding(kind=TamperKind.NO_CHANGE, severity="rejected", explanation=said),)
 
 
 def not_executed(
@@ -306,27 +284,18 @@ def not_executed(
     missed += [path for path in removed if path in replaced]
     certain = len(runs) == len(observations) and not any(run.has_children for run in runs)
     if removed and not missed and not ran and any(run.has_children for run in runs):
-        return (_perhaps_replaced(removed),)
+        said = f"removed, and the tests may run another copy: {_some(removed)}"
+        return (doubt(TamperKind.NOT_EXECUTED, said, removed[0]),)
     if not missed or not runs:
         return ()
     others = {name: file for run in runs for name, file in run.elsewhere}
+    name = next(iter(others), "")
+    instead = f"; they import `{name}` from {others[name]}" if others else ""
     if not ran and (certain or others):
-        return (
-            _rejected(
-                TamperKind.NOT_EXECUTED, f"the tests do not run the changed files{_from(others)}"
-            ),
-        )
-    said = f"changed, and not seen to run in the tests: {_some_paths(missed)}{_from(others)}"
-    return (
-        Finding(kind=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=missed[0]),
-    )
-
-
-def _perhaps_replaced(removed: Sequence[PurePosixPath]) -> Finding:
-    said = f"removed, and the tests may run another copy: {_some_paths(removed)}"
-    return Finding(
-        kind=TamperKind.NOT_EXECUTED, severity="doubt", explanation=said, path=removed[0]
-    )
+        said = f"the tests do not run the changed files{instead}"
+        return (Finding(kind=TamperKind.NOT_EXECUTED, severity="rejected", explanation=said),)
+    said = f"changed, and not seen to run in the tests: {_some(missed)}{instead}"
+    return (doubt(TamperKind.NOT_EXECUTED, said, missed[0]),)
 
 
 def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
@@ -340,20 +309,4 @@ def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
 def passed_before() -> Finding:
     """Return the doubt that lowers the grade to `ran`: checks passed on the original files."""
     said = "the checks passed on the untouched files as well, so they say nothing about the change"
-    return Finding(kind=TamperKind.PASSED_BEFORE, severity="doubt", explanation=said)
-
-
-def _from(others: dict[str, str]) -> str:
-    if not others:
-        return ""
-    name, file = next(iter(others.items()))
-    return f"; they import `{name}` from {file}"
-
-
-def _some_paths(paths: Sequence[PurePosixPath]) -> str:
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return ", ".join(map(str, paths[:_SHOWN])) + more
-
-
-def _rejected(kind: TamperKind, explanation: str) -> Finding:
-    return Finding(kind=kind, severity="rejected", explanation=explanation)
+    return doubt(TamperKind.PASSED_BEFORE, said)

@@ -7,7 +7,8 @@ import pytest
 
 from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, Withheld
-from assay.verify.judged_tree import judged_tree, matches
+from assay.text.globs import matches
+from assay.verify.judged_tree import filter_changes
 from assay.verify.runners.python import PytestRunner
 from assay.verify.runners.registry import RUNNERS, ExitCodeRunner
 from assay.verify.spec import VerificationSpec
@@ -28,7 +29,7 @@ CASE = VerificationSpec(
 
 
 def judge(case: VerificationSpec = CASE, **files: str) -> tuple[Tree, tuple[Finding, ...]]:
-    return judged_tree(case, BEFORE.with_files(tree(**files).files), CONFIGURATION)
+    return filter_changes(case, BEFORE.with_files(tree(**files).files), CONFIGURATION)
 
 
 def test_changes_to_other_files_are_taken() -> None:
@@ -64,7 +65,7 @@ def test_a_folder_is_taken_for_built_only_beside_what_builds_it() -> None:
 
 
 def test_a_file_may_be_deleted() -> None:
-    judged, findings = judged_tree(
+    judged, findings = filter_changes(
         CASE, BEFORE.without([PurePosixPath("data/a.txt")]), CONFIGURATION
     )
 
@@ -101,7 +102,7 @@ def test_what_could_forge_is_left_out_and_named(path: str, kind: TamperKind, sev
 
 
 def test_deleted_tests_come_back() -> None:
-    judged, findings = judged_tree(
+    judged, findings = filter_changes(
         CASE, BEFORE.without([PurePosixPath("tests/test_calc.py")]), CONFIGURATION
     )
 
@@ -171,7 +172,7 @@ def test_a_link_above_a_test_is_forgery_and_elsewhere_a_note() -> None:
         links=(PurePosixPath("tests"), PurePosixPath("shortcut")),
     )
 
-    judged, findings = judged_tree(CASE, proposal, CONFIGURATION)
+    judged, findings = filter_changes(CASE, proposal, CONFIGURATION)
 
     assert judged.digest == BEFORE.digest
     assert {finding.kind for finding in findings} == {TamperKind.LINKED_FILE}
@@ -208,7 +209,7 @@ def test_what_steers_a_runner_comes_from_the_goal_wherever_it_is(
 ) -> None:
     after = BEFORE.with_files(tree(**{f"{folder}{path}": "'jest'"}).files)
 
-    judged, findings = judged_tree(CASE, after, globs_of(runner))
+    judged, findings = filter_changes(CASE, after, globs_of(runner))
 
     assert judged.digest == BEFORE.digest
     assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
@@ -260,7 +261,7 @@ def test_how_it_is_built_may_be_part_of_a_solution(
 
     case = VerificationSpec(pristine=pristine, checks=("c",), protected=())
 
-    judged, findings = judged_tree(case, proposal, globs_of(runner))
+    judged, findings = filter_changes(case, proposal, globs_of(runner))
 
     assert judged == proposal
     assert not findings
@@ -275,7 +276,7 @@ def test_what_a_build_says_of_tests_is_taken_and_doubted(
 ) -> None:
     case = VerificationSpec(pristine=tree(**{path: before}), checks=("c",), protected=())
 
-    judged, findings = judged_tree(case, tree(**{path: after}), globs_of(runner))
+    judged, findings = filter_changes(case, tree(**{path: after}), globs_of(runner))
 
     assert judged == tree(**{path: after})
     assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "doubt")]
@@ -297,7 +298,7 @@ def test_where_a_missing_test_would_not_be_missed_the_build_says_nothing_of_test
         pristine=tree(**{path: "<project></project>"}), checks=("c",), protected=()
     )
 
-    judged, findings = judged_tree(case, tree(**{path: after}), globs_of("junit"))
+    judged, findings = filter_changes(case, tree(**{path: after}), globs_of("junit"))
 
     assert judged == case.pristine
     assert [(f.kind, f.severity) for f in findings] == [(TamperKind.RUNNER_CONFIG, "forgery")]
@@ -308,7 +309,7 @@ def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
     case = VerificationSpec(pristine=before, checks=("c",), protected=(), allowed=("src/lib.rs",))
     after = before.with_files(tree(**{"Cargo.toml": f"{PACKAGE}autotests = false\n"}).files)
 
-    judged, findings = judged_tree(case, after, globs_of("cargo"))
+    judged, findings = filter_changes(case, after, globs_of("cargo"))
 
     assert judged == before
     assert [(f.kind, f.severity) for f in findings] == [(TamperKind.NOT_ALLOWED, "note")]

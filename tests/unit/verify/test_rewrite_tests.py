@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from assay.contracts.workspace import Tree, TreeFile
-from assay.verify.drivers.perturb_values import other_than, same_as
+from assay.verify.drivers.canaries import other_than, same_as
 from assay.verify.inverted_tests import RewrittenTests, Words, rewrite_tests
 
 PATH = PurePosixPath("tests/test_it.py")

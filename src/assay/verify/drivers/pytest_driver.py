@@ -20,16 +20,23 @@ from _pytest.config import default_plugins
 from _pytest.runner import runtestprotocol
 from _pytest.unittest import UnitTestCase
 
-from assay.verify.drivers.audit_hook import Workspace, new_finders, watch_acts
-from assay.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names
+from assay.verify.drivers.audit_hook import (
+    ExecutedFiles,
+    Workspace,
+    living_processes,
+    new_finders,
+    project_path,
+    watch_acts,
+)
+from assay.verify.drivers.canaries import METHODS, PLAIN, WITH_PYTEST, Names, other_than, same_as
 from assay.verify.drivers.channel import Say
-from assay.verify.drivers.executed import ExecutedFiles, project_path
-from assay.verify.drivers.integrity import watch_library, watch_runner
-from assay.verify.drivers.leftover_processes import living_processes
-from assay.verify.drivers.memory_access import hide_memory, watch_hearts
-from assay.verify.drivers.perturb_values import other_than, same_as
-from assay.verify.drivers.skip_origin import Places
-from assay.verify.drivers.source_check import Originals
+from assay.verify.drivers.integrity import (
+    hide_memory,
+    watch_dictionaries,
+    watch_library,
+    watch_runner,
+)
+from assay.verify.drivers.origins import Originals, SkipOrigins
 
 _DETAIL_CHARS, _DETAILS_IN_FULL = 4000, 60
 _AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
@@ -54,7 +61,7 @@ class _ReportPlugin:
         self.order = order
         self.say = say
         self.workspace = Workspace(order)
-        self.places = Places(
+        self.skips = SkipOrigins(
             self.workspace, say, pytest.skip.Exception, pytest.xfail.Exception, unittest.SkipTest
         )
         self.originals = Originals(order)
@@ -73,7 +80,7 @@ class _ReportPlugin:
 
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
         # At this point pytest's own plugins are loaded, and no workspace file has been imported.
-        self.differences, self.touched = watch_runner(), watch_hearts()
+        self.differences, self.touched = watch_runner(), watch_dictionaries()
         for file in self.originals.files:
             self.originals.add(partial(_rewritten, file, early_config))
 
@@ -120,7 +127,7 @@ class _ReportPlugin:
                 pass
             case _:
                 path, reason = report.location[0], f"expected to fail: {report.wasxfail}"
-        place = self.places.tell(*errors) or self.workspace.path(path)
+        place = self.skips.tell(*errors) or self.workspace.path(path)
         return " ".join(f"{place}: {reason}".split())
 
     def pytest_internalerror(self, excinfo: Any) -> None:
@@ -179,7 +186,7 @@ class _ReportPlugin:
     def _recognise(self, item: pytest.Item) -> None:
         # The bound instance does not exist before the test runs.
         function: Any = getattr(item, "_obj", None) or getattr(item, "obj", None)
-        path = self.originals.stranger(function) if isinstance(item, pytest.Function) else None
+        path = self.originals.replacement(function) if isinstance(item, pytest.Function) else None
         if path is not None:
             self.say(["replaced", item.nodeid, path])
 

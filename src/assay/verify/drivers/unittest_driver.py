@@ -10,16 +10,23 @@ import unittest
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from assay.verify.drivers.audit_hook import Workspace, new_finders, watch_acts
-from assay.verify.drivers.canaries import METHODS, Names
+from assay.verify.drivers.audit_hook import (
+    ExecutedFiles,
+    Workspace,
+    living_processes,
+    new_finders,
+    project_path,
+    watch_acts,
+)
+from assay.verify.drivers.canaries import METHODS, Names, other_than, same_as
 from assay.verify.drivers.channel import Say
-from assay.verify.drivers.executed import ExecutedFiles, project_path
-from assay.verify.drivers.integrity import watch_library, watch_runner
-from assay.verify.drivers.leftover_processes import living_processes
-from assay.verify.drivers.memory_access import hide_memory, watch_hearts
-from assay.verify.drivers.perturb_values import other_than, same_as
-from assay.verify.drivers.skip_origin import Places
-from assay.verify.drivers.source_check import Originals
+from assay.verify.drivers.integrity import (
+    hide_memory,
+    watch_dictionaries,
+    watch_library,
+    watch_runner,
+)
+from assay.verify.drivers.origins import Originals, SkipOrigins
 
 _DETAIL_CHARS = 4000
 _RANKS = ("failed", "error", "skipped", "passed")
@@ -72,7 +79,7 @@ class _ReportPlugin(unittest.TextTestResult):
 
     def recognise(self, test: Any) -> None:
         function = getattr(test, getattr(test, "_testMethodName", ""), None)
-        path = self.originals.stranger(function) if self.originals and function else None
+        path = self.originals.replacement(function) if self.originals and function else None
         if path is not None:
             self.say(["replaced", test.id(), path])
 
@@ -167,11 +174,11 @@ def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
     return types.new_class(title, (unittest.TestCase,), {}, lambda space: space.update(body))(name)
 
 
-def _placing(places: Places) -> "Callable[[str, Any], str]":
+def _placing(origins: SkipOrigins) -> "Callable[[str, Any], str]":
     """Return a function that prefixes a skip's reason with its location, in one line."""
 
     def placed(reason: str, error: Any) -> str:
-        place = places.tell(error)
+        place = origins.tell(error)
         return " ".join(f"{place}: {reason}".split()) if place else reason
 
     # For a file that is skipped as a whole, unittest keeps only the reason.
@@ -191,9 +198,9 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
     vars(sys.modules["builtins"]).update(words)
     originals, workspace = Originals(order), Workspace(order)
-    placed = _placing(Places(workspace, say, unittest.SkipTest))
+    placed = _placing(SkipOrigins(workspace, say, unittest.SkipTest))
     library = watch_library(originals.files, order["path"].split(os.pathsep))
-    differences, touched = watch_runner(), watch_hearts()
+    differences, touched = watch_runner(), watch_dictionaries()
     witnesses: list[_ReportPlugin] = []
 
     class Runner(unittest.TextTestRunner):

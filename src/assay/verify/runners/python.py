@@ -31,18 +31,7 @@ from assay.verify.runner import Runner
 from assay.verify.spec import CheckSpec, Execution, Observation, doubt, forgery
 
 _PACKAGE: Final = "assay.verify.drivers"
-_COMMON: Final = (
-    "channel",
-    "integrity",
-    "canaries",
-    "leftover_processes",
-    "perturb_values",
-    "audit_hook",
-    "source_check",
-    "memory_access",
-    "skip_origin",
-    "executed",
-)
+_COMMON: Final = ("channel", "integrity", "canaries", "audit_hook", "origins")
 # The driver modules are in `sys.modules` only while they import each other.
 _BOOT: Final = """
 def boot():
