@@ -7,7 +7,7 @@ functions and methods. No code runs.
 import ast
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
@@ -39,8 +39,15 @@ _FOREIGN: Final = frozenset(
 _SUPPORT: Final = frozenset({"conftest.py", "__init__.py"})
 _JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx", ".mts", ".cts"})
 _PLAIN_JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
-_NATIVE: Final = frozenset({".c", ".cc", ".cpp", ".cxx"})
-_JVM: Final = frozenset({".java", ".kt", ".groovy", ".scala"})
+_LANGUAGES: Final[Mapping[str, frozenset[str]]] = {
+    "Python": frozenset({".py"}),
+    "JavaScript": _JAVASCRIPT,
+    "Rust": frozenset({".rs"}),
+    "Go": frozenset({".go"}),
+    "C++": frozenset({".c", ".cc", ".cpp", ".cxx"}),
+    "Java": frozenset({".java", ".kt", ".groovy", ".scala"}),
+    "shell": frozenset({".sh"}),
+}
 _JEST_CONFIGURATION: Final = tuple(
     f"jest.config.{ending}" for ending in ("js", "cjs", "mjs", "ts", "cts", "json")
 )
@@ -76,11 +83,11 @@ def checks_for(tests: _Paths, tree: Tree) -> tuple[str, ...]:
     runnable = named or tuple(path for path in tests if path.name not in _SUPPORT)
     commands: list[str] = []
     unknown = set(named or runnable[:1] or tests[:1])
-    for suffixes, how in _LANGUAGES:
+    for language, suffixes in _LANGUAGES.items():
         own = tuple(path for path in runnable if path.suffix in suffixes)
         unknown.difference_update(own)
         if own:
-            commands.extend(how(own, tree))
+            commands.extend(_commands_for(language, own, tree))
     if unknown:
         raise UsageError(
             f"no way is known to run {str(min(unknown))!r} as a test",
@@ -97,100 +104,78 @@ def _is_named(path: PurePosixPath) -> bool:
     return bool(_TEST_NAMES.fullmatch(path.name))
 
 
-def _command(words: Iterable[str], *, folder: PurePosixPath = PurePosixPath()) -> str:
+def _command(words: Iterable[str], folder: PurePosixPath = PurePosixPath()) -> str:
     where = f"cd {shlex.quote(str(folder))} && " if folder.parts else ""
     return where + shlex.join(words)
 
 
-def _python(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-    del tree
-    return (_command(("pytest", *map(str, paths))),)
+def _commands_for(language: str, paths: _Paths, tree: Tree) -> Iterator[str]:
+    """Yield the commands that run test files of one language."""
+    match language:
+        case "Python":
+            yield _command(("pytest", *map(str, paths)))
+        case "shell":
+            yield from (_command(("bash", str(path))) for path in paths)
+        case "JavaScript":
+            for folder, own in _by_project(paths, tree, "package.json", required=False).items():
+                yield _javascript(own, folder, tree)
+        case "Rust":
+            ignored = any(_IGNORED_RUST.search(tree.text(path) or "") for path in paths)
+            words = ("cargo", "test", "--", "--include-ignored") if ignored else ("cargo", "test")
+            yield from (
+                _command(words, folder) for folder in _by_project(paths, tree, "Cargo.toml")
+            )
+        case "Go":
+            for folder in _by_project(paths, tree, "go.mod"):
+                yield _command(("go", "test", "./..."), folder)
+        case "C++":
+            for folder in _by_project(paths, tree, "CMakeLists.txt"):
+                yield _command(("ctest",), folder)
+        case _:
+            marks = ("gradlew", "build.gradle", "build.gradle.kts", "pom.xml")
+            for folder in _by_project(paths, tree, *marks):
+                program = "mvn" if folder / "pom.xml" in tree.files else "gradle"
+                program = "./gradlew" if folder / "gradlew" in tree.files else program
+                yield _command((program, "--offline", "test"), folder)
 
 
 def _by_project(
-    paths: _Paths, tree: Tree, *, marks: tuple[str, ...]
-) -> Mapping[PurePosixPath | None, _Paths]:
-    """Return the files, grouped by the innermost parent folder that has one of these files."""
-    grouped: dict[PurePosixPath | None, _Paths] = {}
+    paths: _Paths, tree: Tree, *marks: str, required: bool = True
+) -> Mapping[PurePosixPath, _Paths]:
+    """Return the files, grouped by the innermost parent folder that has one of these files.
+
+    Raises:
+        UsageError: If a file has no such folder, and it is required.
+    """
+    grouped: dict[PurePosixPath, _Paths] = {}
     for path in paths:
-        project = next(
-            (
-                folder
-                for folder in path.parents
-                if any(folder / mark in tree.files for mark in marks)
-            ),
-            None,
+        projects = (
+            folder for folder in path.parents if any(folder / mark in tree.files for mark in marks)
         )
+        project = next(projects, None if required else PurePosixPath())
+        if project is None:
+            raise UsageError(
+                f"there is no {' or '.join(marks)} above {str(path)!r}",
+                hint=f"add one, or {_HINT}",
+            )
         grouped[project] = (*grouped.get(project, ()), path)
     return grouped
 
 
-def _project_command(
-    *words: str, marks: tuple[str, ...]
-) -> Callable[[_Paths, Tree], tuple[str, ...]]:
-    """Return the command that runs all tests of a project."""
-
-    def commands(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-        found: list[str] = []
-        for project, own in _by_project(paths, tree, marks=marks).items():
-            if project is None:
-                raise UsageError(
-                    f"there is no {' or '.join(marks)} above {str(own[0])!r}",
-                    hint=f"add one, or {_HINT}",
-                )
-            found.append(_command(words, folder=project))
-        return tuple(found)
-
-    return commands
-
-
-def _rust(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-    commands = _project_command("cargo", "test", marks=("Cargo.toml",))(paths, tree)
-    if any(_IGNORED_RUST.search(tree.text(path) or "") for path in paths):
-        return tuple(f"{command} -- --include-ignored" for command in commands)
-    return commands
-
-
-def _jvm(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-    marks = ("gradlew", "build.gradle", "build.gradle.kts", "pom.xml")
-    commands: list[str] = []
-    for project, own in _by_project(paths, tree, marks=marks).items():
-        if project is None:
-            return _project_command(marks=marks)(own, tree)
-        if project / "gradlew" in tree.files:
-            words = ("./gradlew", "--offline", "test")
-        elif project / "pom.xml" in tree.files:
-            words = ("mvn", "--offline", "test")
-        else:
-            words = ("gradle", "--offline", "test")
-        commands.append(_command(words, folder=project))
-    return tuple(commands)
-
-
-def _shell(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-    del tree
-    return tuple(_command(("bash", str(path))) for path in paths)
-
-
-def _javascript(paths: _Paths, tree: Tree) -> tuple[str, ...]:
-    commands: list[str] = []
-    for project, own in _by_project(paths, tree, marks=("package.json",)).items():
-        folder = project or PurePosixPath()
-        package = read_package(tree, folder)
-        named = tuple(str(path.relative_to(folder)) for path in own)
-        builtin = all(_NODE_TEST.search(tree.text(path) or "") for path in own)
-        if not builtin and _wants_jest(package, folder, own, tree):
-            commands.append(_command(("npx", "jest", *named), folder=folder))
-        elif not builtin and "test" in table_of(package, "scripts"):
-            commands.append(_command(("npm", "test"), folder=folder))
-        elif all(path.suffix in _PLAIN_JAVASCRIPT for path in own):
-            commands.append(_command(("node", "--test", *named), folder=folder))
-        else:
-            raise UsageError(
-                f"no way is known to run {named[0]!r} as a test",
-                hint="add a test script to package.json, for example with jest",
-            )
-    return tuple(commands)
+def _javascript(tests: _Paths, folder: PurePosixPath, tree: Tree) -> str:
+    package = read_package(tree, folder)
+    named = tuple(str(path.relative_to(folder)) for path in tests)
+    if not all(_NODE_TEST.search(tree.text(path) or "") for path in tests):
+        if _wants_jest(package, folder, tests, tree):
+            return _command(("npx", "jest", *named), folder)
+        if "test" in table_of(package, "scripts"):
+            return _command(("npm", "test"), folder)
+    if all(path.suffix in _PLAIN_JAVASCRIPT for path in tests):
+        return _command(("node", "--test", *named), folder)
+    raise UsageError(
+        f"no way is known to run {named[0]!r} as a test",
+        hint="add a test script to package.json, for example with jest",
+    )
 
 
 def _wants_jest(
@@ -212,16 +197,6 @@ def _wants_jest(
 def _uses_jest_globals(text: str) -> bool:
     return "expect(" in text and not re.search(r"\bexpect\b[^\n(]*(?:from|=\s*require)", text)
 
-
-_LANGUAGES: Final[tuple[tuple[frozenset[str], Callable[[_Paths, Tree], tuple[str, ...]]], ...]] = (
-    (frozenset({".py"}), _python),
-    (_JAVASCRIPT, _javascript),
-    (frozenset({".rs"}), _rust),
-    (frozenset({".go"}), _project_command("go", "test", "./...", marks=("go.mod",))),
-    (_NATIVE, _project_command("ctest", marks=("CMakeLists.txt",))),
-    (_JVM, _jvm),
-    (frozenset({".sh"}), _shell),
-)
 
 TEST_FILES = ("test_*.py", "*_test.py")
 
@@ -273,12 +248,14 @@ def find_test_definitions(module: ast.Module) -> Iterator[TestDefinition]:
 def _tests_in(
     body: list[ast.stmt], scope: tuple[str, ...], *, unittest: bool
 ) -> Iterator[TestDefinition]:
-    if _is_switched_off(body):
+    stored = (name for node in body if isinstance(node, ast.Assign) for name in node.targets)
+    if any(isinstance(name, ast.Name) and name.id == "__test__" for name in stored):
         return
     for node in body:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                if name.startswith("test") and not _is_fixture(node):
+                fixture = any("fixture" in ast.unparse(mark) for mark in node.decorator_list)
+                if name.startswith("test") and not fixture:
                     yield TestDefinition(scope=scope, name=name, unittest=unittest)
             case ast.ClassDef(name=name):
                 is_case = unittest or _is_case(node)
@@ -286,18 +263,6 @@ def _tests_in(
                     yield from _tests_in(node.body, (*scope, name), unittest=is_case)
             case _:
                 pass
-
-
-def _is_switched_off(body: list[ast.stmt]) -> bool:
-    return any(
-        isinstance(node, ast.Assign)
-        and any(isinstance(name, ast.Name) and name.id == "__test__" for name in node.targets)
-        for node in body
-    )
-
-
-def _is_fixture(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("fixture" in ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def _is_case(node: ast.ClassDef) -> bool:
