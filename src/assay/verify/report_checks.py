@@ -4,10 +4,11 @@ A report is only a claim until it is consistent with the exit code, a test count
 failures of the canaries.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, cast
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Reason
 from assay.contracts.ports import OnOutput
@@ -90,6 +91,17 @@ class ReportCapture:
         return self._kept.decode("utf-8", errors="replace")
 
 
+def json_object(text: str) -> dict[str, Any]:
+    """Return a JSON object, such as one line of a report; empty if the text is none."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
 def a_test(name: str, status: TestStatus, *, detail: str = "", message: str = "") -> TestResult:
     """Return a test result with short texts; its ID and message are single lines."""
     detail = detail[: 8 * _MAX_DETAIL_CHARS]
@@ -109,7 +121,7 @@ def _one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
-def judge_reports(
+def check_reports(
     check: CheckSpec, runner: str, reports: Sequence[RawReport], findings: Iterable[Finding] = ()
 ) -> Observation:
     """Check the reports of a check against the ends of their programs, and combine them.
@@ -117,8 +129,8 @@ def judge_reports(
     `findings` are about the canaries' files; like the findings of a report, they fail the check.
     """
     if len(reports) == 1:
-        return _judge(check, runner, reports[0], tuple(findings))
-    parts = [_judge(check, runner, report) for report in reports]
+        return _check_report(check, runner, reports[0], tuple(findings))
+    parts = [_check_report(check, runner, report) for report in reports]
     found = (*findings, *(finding for part in parts for finding in part.findings))
     judged = [part.report for part in parts]
     tests = _worst_of_each(test for report in judged for test in report.tests)
@@ -144,7 +156,7 @@ def judge_reports(
     return Observation(report=report, findings=found)
 
 
-def _judge(
+def _check_report(
     check: CheckSpec, runner: str, raw: RawReport, findings: tuple[Finding, ...] = ()
 ) -> Observation:
     """Check one report against the end of its program."""

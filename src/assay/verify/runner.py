@@ -7,7 +7,7 @@ between are reported.
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -21,7 +21,7 @@ from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import Finding, Grade, TamperKind
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import RawReport, ReportCapture, judge_reports
+from assay.verify.report_checks import RawReport, ReportCapture, check_reports
 from assay.verify.spec import CheckSpec, Observation, doubt, forgery
 
 _CLEAN_UP_S: Final = 10
@@ -49,9 +49,22 @@ def new_canary_name() -> str:
     return f"{secrets.choice(_WORDS)}_{secrets.token_hex(6)}"
 
 
-def name_canaries(failures: Iterable[str]) -> dict[str, str]:
-    """Return a new name for each different piece of code that must fail."""
-    return {new_canary_name(): failure for failure in dict.fromkeys(failures)}
+def plant(
+    text: str,
+    template: str,
+    failures: Iterable[str],
+    *,
+    end: str = "",
+    rename: Callable[[str], str] = str,
+) -> Planted:
+    """Append a canary for each different piece of code that must fail.
+
+    `template` is the source of one test, with the placeholders `{name}` and `{act}`. `rename` turns
+    a new name into one that the test framework accepts.
+    """
+    own = {rename(new_canary_name()): failure for failure in dict.fromkeys(failures)}
+    tests = "".join(template.format(name=name, act=act) for name, act in own.items())
+    return Planted(f"{text}{tests}{end}".encode(), frozenset(own))
 
 
 def names_of(canaries: Canaries) -> frozenset[str]:
@@ -170,7 +183,7 @@ class Runner(ABC):
             run.canaries = self.plan_canaries(check, run.texts)
         async with planted(sandbox, run.canaries, originals=run.texts) as findings:
             reports = await self.execute(run)
-        observation = judge_reports(check, self.name, reports, findings)
+        observation = check_reports(check, self.name, reports, findings)
         report = observation.report
         if not (check.canaries and report.passed and self.most is Grade.PROVEN):
             return observation

@@ -118,7 +118,7 @@ def compare_repetition(
     return (doubt(TamperKind.UNSTABLE, said),)
 
 
-def judge_inverted_tests(
+def check_inverted_tests(
     first: CheckReport, same: PythonRun, turned: PythonRun, tests: RewrittenTests
 ) -> tuple[Finding, ...]:
     """Evaluate inverted tests that passed, which correct code cannot achieve."""

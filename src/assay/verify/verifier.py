@@ -29,9 +29,9 @@ from assay.verify.verdicts import (
     Check,
     added_tests,
     changed_python,
+    check_inverted_tests,
     compare_repetition,
     conclude,
-    judge_inverted_tests,
     missing_tests,
     not_executed,
     nothing_changed,
@@ -214,7 +214,7 @@ class Verifier:
             *attributable(case.pristine, tree, same.observation.seen),
             *attributable(case.pristine, tree, turned.observation.seen),
             *compare_repetition(first, same, reverse=conditions.reverse),
-            *judge_inverted_tests(first, same, turned, tests),
+            *check_inverted_tests(first, same, turned, tests),
         )
 
     async def _baseline(

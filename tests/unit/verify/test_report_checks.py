@@ -4,7 +4,7 @@ import pytest
 
 from assay.contracts.execution import ExecutionResult, OutputChunk, Program, Reason
 from assay.contracts.verdict import TamperKind, TestResult, TestStatus
-from assay.verify.report_checks import RawReport, ReportCapture, a_test, judge_reports
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, check_reports
 from assay.verify.runner import Planted, planted
 from assay.verify.runners.registry import ExitCodeRunner
 from assay.verify.spec import CheckSpec, Observation, forgery
@@ -34,7 +34,7 @@ def raw(
 
 
 def judged(*reports: RawReport) -> Observation:
-    return judge_reports(CHECK, "x", reports)
+    return check_reports(CHECK, "x", reports)
 
 
 def concluded(
@@ -143,7 +143,7 @@ def test_of_several_programs_one_that_fails_fails_the_check() -> None:
 def test_a_finding_about_planted_files_fails_the_check(programs: int) -> None:
     finding = forgery(TamperKind.CHANGED_WHILE_TESTED, "rewritten")
 
-    observation = judge_reports(CHECK, "x", [raw(passing("a"))] * programs, [finding])
+    observation = check_reports(CHECK, "x", [raw(passing("a"))] * programs, [finding])
 
     assert not observation.report.passed
     assert observation.findings == (finding,)

@@ -9,7 +9,7 @@ from assay.contracts.workspace import Tree, TreeFile
 from assay.verify.inverted_tests import RewrittenTests
 from assay.verify.runners.python import PythonRun
 from assay.verify.spec import Observation, VerificationSpec
-from assay.verify.verdicts import judge_inverted_tests, skipped_tests
+from assay.verify.verdicts import check_inverted_tests, skipped_tests
 
 
 def report(*tests: TestResult) -> CheckReport:
@@ -125,7 +125,7 @@ def turned(
         unsure=frozenset(unsure),
         within={"test_it": frozenset(within)},
     )
-    return [(f.kind, f.severity) for f in judge_inverted_tests(first, same, again, tests)]
+    return [(f.kind, f.severity) for f in check_inverted_tests(first, same, again, tests)]
 
 
 def test_a_turned_test_that_passes_is_named_by_what_was_turned() -> None:

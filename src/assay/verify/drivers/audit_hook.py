@@ -44,20 +44,20 @@ class Workspace:
     def __init__(self, order: "dict[str, Any]") -> None:
         self._real, self._folder = os.path.realpath, os.path.realpath(".") + "/"
         self.root = os.path.realpath(order["root"]) + "/"
-        self.judging = tuple(os.path.realpath(name) for name in order["protected"])
+        self.protected = tuple(os.path.realpath(name) for name in order["protected"])
 
     def own(self, name: str) -> str:
         """The path from the root of a workspace file that is not a protected test; else empty."""
-        return "" if self.judges(name) else self.path(name)
+        return "" if self.is_protected(name) else self.path(name)
 
     def path(self, name: str) -> str:
         """The path from the root of any file of the workspace; else empty."""
         path = self._whole(name)
         return path[len(self.root) :] if path.startswith(self.root) else ""
 
-    def judges(self, name: str) -> bool:
+    def is_protected(self, name: str) -> bool:
         path = self._whole(name)
-        return any(path == one or path.startswith(one + "/") for one in self.judging)
+        return any(path == one or path.startswith(one + "/") for one in self.protected)
 
     def _whole(self, name: str) -> str:
         # Code from an archive has a path relative to the place where the archive was named.
@@ -65,7 +65,7 @@ class Workspace:
 
     def names_tests(self, name: Any) -> bool:
         path = os.fsdecode(name) if isinstance(name, str | bytes) else ""
-        return path.endswith(".py") and self.judges(self._real(path))
+        return path.endswith(".py") and self.is_protected(self._real(path))
 
 
 def watch_acts(order: "dict[str, Any]", say: Say) -> None:
@@ -76,15 +76,15 @@ def watch_acts(order: "dict[str, Any]", say: Say) -> None:
     told: set[tuple[str, str]] = set()
 
     def listen(event: str, given: "tuple[Any, ...]") -> None:
-        if event not in _JUDGES and not event.startswith("ctypes."):
+        if event not in _FINDERS and not event.startswith("ctypes."):
             return
         thread = me()
         if thread in busy:
             return
         busy.add(thread)
         try:
-            judge = _JUDGES.get(event, _foreign)
-            path = judge(workspace, given, frame_at(1))
+            find = _FINDERS.get(event, _foreign)
+            path = find(workspace, given, frame_at(1))
             name = given[1] if event.startswith("object.") else event
             if path and (name, path) not in told:
                 told.add((name, path))
@@ -165,7 +165,7 @@ def _nearest(workspace: Workspace, frame: Any) -> str:
     return ""
 
 
-_JUDGES: "dict[str, Callable[[Workspace, tuple[Any, ...], Any], str]]" = {
+_FINDERS: "dict[str, Callable[[Workspace, tuple[Any, ...], Any], str]]" = {
     **dict.fromkeys(_BY_ITSELF, _by_itself),
     "exec": _code,
     "sys._getframe": _frame,

@@ -54,7 +54,7 @@ class SkipOrigins:
             while trace is not None:
                 name = trace.tb_frame.f_code.co_filename
                 if path := self._workspace.path(name):
-                    steps.append((path, trace.tb_lineno, self._workspace.judges(name)))
+                    steps.append((path, trace.tb_lineno, self._workspace.is_protected(name)))
                 trace = trace.tb_next
             error = _BEFORE.__get__(error)
         return steps
@@ -89,7 +89,7 @@ class Originals:
                 continue
             if code in self._known:
                 return None
-            if self._workspace.judges(code.co_filename):
+            if self._workspace.is_protected(code.co_filename):
                 # The Hypothesis wrapper claims the location of the test, which is the next layer.
                 if hasattr(layer, "is_hypothesis_test"):
                     continue

@@ -52,7 +52,7 @@ class _ReportPlugin(unittest.TextTestResult):
         self.differences: Callable[[], list[str]] = list
         self.reached: set[str] = set()
         self.originals: Originals | None = None
-        self.placed: Callable[[str, Any], str] = _only_reason
+        self.located: Callable[[str, Any], str] = _only_reason
         self.told = 0
 
     def note(self, test: Any, status: str, text: str = "") -> None:
@@ -112,7 +112,7 @@ class _ReportPlugin(unittest.TextTestResult):
 
     def addSkip(self, test: Any, reason: str) -> None:
         # A skip decorator raises nothing.
-        self.note(test, "skipped", self.placed(reason, sys.exc_info()[1]))
+        self.note(test, "skipped", self.located(reason, sys.exc_info()[1]))
         super().addSkip(test, reason)
         if not isinstance(test, unittest.TestCase):
             self.tell(test.id())
@@ -174,10 +174,10 @@ def _make_canary(neighbour: Any, template: str) -> unittest.TestCase:
     return types.new_class(title, (unittest.TestCase,), {}, lambda space: space.update(body))(name)
 
 
-def _placing(origins: SkipOrigins) -> "Callable[[str, Any], str]":
+def _locating(origins: SkipOrigins) -> "Callable[[str, Any], str]":
     """Return a function that prefixes a skip's reason with its location, in one line."""
 
-    def placed(reason: str, error: Any) -> str:
+    def located(reason: str, error: Any) -> str:
         place = origins.tell(error)
         return " ".join(f"{place}: {reason}".split()) if place else reason
 
@@ -186,10 +186,10 @@ def _placing(origins: SkipOrigins) -> "Callable[[str, Any], str]":
     make = loader["_make_skipped_test"]
 
     def make_skipped(name: str, error: Any, kind: Any) -> Any:
-        return make(name, unittest.SkipTest(placed(str(error), error)), kind)
+        return make(name, unittest.SkipTest(located(str(error), error)), kind)
 
     loader["_make_skipped_test"] = make_skipped
-    return placed
+    return located
 
 
 def run(order: "dict[str, Any]", say: Say) -> int:
@@ -198,7 +198,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     words = zip(order["words"], (reached.add, same_as, other_than), strict=True)
     vars(sys.modules["builtins"]).update(words)
     originals, workspace = Originals(order), Workspace(order)
-    placed = _placing(SkipOrigins(workspace, say, unittest.SkipTest))
+    located = _locating(SkipOrigins(workspace, say, unittest.SkipTest))
     library = watch_library(originals.files, order["path"].split(os.pathsep))
     differences, touched = watch_runner(), watch_dictionaries()
     witnesses: list[_ReportPlugin] = []
@@ -208,7 +208,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
             witness = _ReportPlugin(self.stream, self.descriptions, self.verbosity)
             witness.say, witness.reached = say, reached
             witness.differences, witness.originals = differences, originals
-            witness.placed = placed
+            witness.located = located
             witnesses.append(witness)
             return witness
 

@@ -3,19 +3,18 @@
 Contains the readers for the output of cargo and of Rust's test programs (libtest).
 """
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from assay.contracts.execution import WORKSPACE
 from assay.contracts.verdict import TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import Invocation, read_invocation
-from assay.verify.report_checks import RawReport, ReportCapture, a_test
-from assay.verify.runner import Canaries, CheckRun, Planted, Runner, name_canaries
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, json_object
+from assay.verify.runner import Canaries, CheckRun, Runner, plant
 from assay.verify.spec import CheckSpec, doubt, forgery
 
 _TOP_LEVEL_TEST: Final = re.compile(
@@ -67,24 +66,12 @@ def named_tests(text: str) -> tuple[str, ...]:
     return tuple(match["name"] for match in _TOP_LEVEL_TEST.finditer(text))
 
 
-def _records(text: str) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
-        if not line.startswith("{"):
-            continue
-        try:
-            record: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield cast("dict[str, Any]", record)
-
-
 def read_build(text: str) -> Build:
     """Read the messages of `cargo test --no-run --message-format=json`."""
     programs: list[TestProgram] = []
     errors: list[str] = []
     has_documentation = False
-    for record in _records(text):
+    for record in map(json_object, text.splitlines()):
         match record:
             case {
                 "reason": "compiler-message",
@@ -127,7 +114,7 @@ def read_suite(text: str, source: PurePosixPath) -> tuple[tuple[TestResult, ...]
     tests: list[TestResult] = []
     announced = 0
     totals: dict[str, Any] | None = None
-    for record in _records(text):
+    for record in map(json_object, text.splitlines()):
         match record:
             case {"type": "suite", "event": "started", "test_count": int(count)}:
                 announced += count
@@ -248,12 +235,8 @@ class CargoRunner(Runner):
 
     def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
         del check
-        canaries: dict[PurePosixPath, Planted] = {}
-        for path, text in texts.items():
-            own = name_canaries(_CANARIES)
-            tests = "".join(f"#[test]\nfn {name}() {{ {act} }}\n" for name, act in own.items())
-            canaries[path] = Planted(f"{text}\n{tests}".encode(), frozenset(own))
-        return canaries
+        template = "#[test]\nfn {name}() {{ {act} }}\n"
+        return {path: plant(f"{text}\n", template, _CANARIES) for path, text in texts.items()}
 
     async def execute(self, run: CheckRun) -> Sequence[RawReport]:
         before = await _lock_files(run)

@@ -16,7 +16,7 @@ from assay.contracts.verdict import TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import read_chain, read_invocation
 from assay.verify.report_checks import BAD, RawReport, ReportCapture, a_test
-from assay.verify.runner import Canaries, CheckRun, Planted, Runner, name_canaries, names_of
+from assay.verify.runner import Canaries, CheckRun, Runner, names_of, plant
 from assay.verify.runners.junit import Element, UnreadableXmlError, read_junit, read_xml
 from assay.verify.spec import CheckSpec
 
@@ -208,16 +208,16 @@ class CTestRunner(Runner):
 
     def plan_canaries(self, check: CheckSpec, texts: Mapping[PurePosixPath, str]) -> Canaries:
         del check
-        canaries: dict[PurePosixPath, Planted] = {}
-        for path, text in texts.items():
-            if framework := framework_of(text):
-                own = {
-                    name.replace("_", "x"): failure
-                    for name, failure in name_canaries(framework.failures).items()
-                }
-                tests = (framework.canary.format(name=name, act=act) for name, act in own.items())
-                canaries[path] = Planted(f"{text}\n{''.join(tests)}".encode(), frozenset(own))
-        return canaries
+        return {
+            path: plant(
+                f"{text}\n",
+                framework.canary,
+                framework.failures,
+                rename=lambda name: name.replace("_", "x"),
+            )
+            for path, text in texts.items()
+            if (framework := framework_of(text)) is not None
+        }
 
     async def execute(self, run: CheckRun) -> Sequence[RawReport]:
         project = _project(run.check.argv) or _Project(folder=run.cwd)

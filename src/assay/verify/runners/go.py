@@ -6,24 +6,23 @@ whose names it can only learn by reading their files. That is not prevented, but
 source are reported as a doubt.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final, cast
+from typing import Final
 
 from assay.contracts.verdict import TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import BAD, RawReport, ReportCapture, a_test
+from assay.verify.report_checks import BAD, RawReport, ReportCapture, a_test, json_object
 from assay.verify.runner import (
     Canaries,
     CheckRun,
     Planted,
     Runner,
-    name_canaries,
     names_of,
     new_canary_name,
+    plant,
 )
 from assay.verify.spec import CheckSpec
 
@@ -103,14 +102,12 @@ class GoRunner(Runner):
                 packages[path.parent, package["name"]] = None
         canaries: dict[PurePosixPath, Planted] = {}
         for folder, package in packages:
-            own = {
-                f"Test{name.title().replace('_', '')}": failure
-                for name, failure in name_canaries(_FAILURES).items()
-            }
-            tests = "".join(f"func {name}(t *testing.T) {{ {act} }}\n" for name, act in own.items())
-            source = f'package {package}\n\nimport "testing"\n\n{tests}'
-            path = folder / f"{new_canary_name()}_test.go"
-            canaries[path] = Planted(source.encode(), frozenset(own))
+            canaries[folder / f"{new_canary_name()}_test.go"] = plant(
+                f'package {package}\n\nimport "testing"\n\n',
+                "func {name}(t *testing.T) {{ {act} }}\n",
+                _FAILURES,
+                rename=lambda name: f"Test{name.title().replace('_', '')}",
+            )
         return canaries
 
     async def execute(self, run: CheckRun) -> Sequence[RawReport]:
@@ -145,7 +142,7 @@ def read_events(text: str) -> tuple[tuple[TestResult, ...], str]:
     outside: list[str] = []
     failed_packages: list[str] = []
     for line in text.splitlines():
-        event = _event(line)
+        event = json_object(line)
         action, package, test = (str(event.get(key, "")) for key in ("Action", "Package", "Test"))
         name = f"{package}::{test}"
         if not event:
@@ -170,16 +167,6 @@ def read_events(text: str) -> tuple[tuple[TestResult, ...], str]:
         if package not in bad
     )
     return tuple(tests), "\n".join(outside)
-
-
-def _event(line: str) -> dict[str, Any]:
-    if not line.startswith("{"):
-        return {}
-    try:
-        event: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", event) if isinstance(event, dict) else {}
 
 
 def _result(name: str, status: TestStatus, lines: list[str]) -> TestResult:

@@ -21,15 +21,15 @@ from assay.contracts.ports import ignore_output
 from assay.contracts.verdict import Finding, TamperKind, TestResult, TestStatus
 from assay.contracts.workspace import Tree
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import RawReport, ReportCapture, a_test
+from assay.verify.report_checks import RawReport, ReportCapture, a_test, json_object
 from assay.verify.runner import (
     Canaries,
     CheckRun,
     Planted,
     Runner,
-    name_canaries,
     names_of,
     new_canary_name,
+    plant,
 )
 from assay.verify.spec import CheckSpec, doubt, forgery
 
@@ -172,17 +172,14 @@ def with_node_canaries(path: PurePosixPath, text: str, *, package_is_module: boo
     """Return a file that uses `node:test`, with canaries."""
     lock, *imported = (f"_{new_canary_name()}" for _ in range(4))
     used = [call for name, call in _ASSERTIONS.items() if re.search(rf"\b{name}\(", text)]
-    own = name_canaries(
-        [
-            "throw new Error('planted')",
-            "assert.strictEqual(1, 2)",
-            "strict.equal(1, 2)",
-            # This canary passes, and is therefore detected, if code tried to replace an assertion.
-            f"if (!{lock}.touched) throw new Error('planted')",
-            *(f"{module}.{call}" for module in ("assert", "strict") for call in used),
-        ]
-    )
-    tests = "".join(f"  test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
+    acts = [
+        "throw new Error('planted')",
+        "assert.strictEqual(1, 2)",
+        "strict.equal(1, 2)",
+        # This canary passes, and is therefore detected, if code tried to replace an assertion.
+        f"if (!{lock}.touched) throw new Error('planted')",
+        *(f"{module}.{call}" for module in ("assert", "strict") for call in used),
+    ]
     module = is_module(path, text, package_is_module=package_is_module)
     if module:
         pairs = zip(imported, _ASKS, strict=True)
@@ -191,8 +188,13 @@ def with_node_canaries(path: PurePosixPath, text: str, *, package_is_module: boo
     else:
         head = ""
         given = ", ".join(f"require('{name}')" for name in _ASKS)
-    addition = f"\n;\n{head};((test, assert, strict) => {{\n{tests}}})({given});\n"
-    return Planted((_locked(text, lock, module=module) + addition).encode(), frozenset(own))
+    locked = _locked(text, lock, module=module)
+    return plant(
+        f"{locked}\n;\n{head};((test, assert, strict) => {{\n",
+        "  test('{name}', () => {{ {act}; }});\n",
+        acts,
+        end=f"}})({given});\n",
+    )
 
 
 def with_jest_canaries(text: str) -> Planted:
@@ -201,9 +203,7 @@ def with_jest_canaries(text: str) -> Planted:
     acts.extend(act for name, act in _MATCHERS.items() if f".{name}(" in text)
     if ".not." in text:
         acts.append("expect(1).not.toBe(1)")
-    own = name_canaries(acts)
-    tests = "".join(f"test({name!r}, () => {{ {act}; }});\n" for name, act in own.items())
-    return Planted(f"{text}\n;\n{tests}".encode(), frozenset(own))
+    return plant(f"{text}\n;\n", "test('{name}', () => {{ {act}; }});\n", acts)
 
 
 _JEST_SUFFIXES: Final = frozenset({".js", ".mjs", ".cjs", ".jsx", ".ts", ".tsx"})
@@ -390,7 +390,7 @@ class NodeRunner(Runner):
         # A filter would leave out the canaries too.
         if _is_filtered(check):
             return {}
-        is_modules = _is_module(texts.get(_PACKAGE, "{}"))
+        is_modules = json_object(texts.get(_PACKAGE, "")).get("type") == "module"
         return {
             path: with_node_canaries(path, text, package_is_module=is_modules)
             for path, text in texts.items()
@@ -440,14 +440,6 @@ def _is_filtered(check: CheckSpec) -> bool:
     return any(word.startswith(_NODE_FILTERS) for word in check.argv)
 
 
-def _is_module(package: str) -> bool:
-    try:
-        fields: Any = json.loads(package)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(fields, dict) and cast("dict[str, Any]", fields).get("type") == "module"
-
-
 def _reporting(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments with Assay's reporter in place of any other."""
     kept: list[str] = []
@@ -477,14 +469,8 @@ def read_node_report(text: str) -> tuple[tuple[TestResult, ...], str]:
     """Return the tests of a report, and the errors in it."""
     tests: list[TestResult] = []
     ended = False
-    for line in text.splitlines():
-        try:
-            record: Any = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # a warning of Node itself
-        if not isinstance(record, dict):
-            continue
-        fields = cast("dict[str, Any]", record)
+    # Other lines are warnings of Node itself.
+    for fields in map(json_object, text.splitlines()):
         if fields.get("end") is True:
             ended = True
         elif isinstance(fields.get("titles"), list):

@@ -25,9 +25,9 @@ from assay.verify.runner import (
     CheckRun,
     Planted,
     Runner,
-    name_canaries,
     names_of,
     new_canary_name,
+    plant,
 )
 from assay.verify.spec import CheckSpec
 
@@ -268,16 +268,15 @@ class JUnitConsoleRunner(Runner):
         for folder, text in beside.items():
             if f"{folder}/*.java" not in check.argv[-1]:
                 continue
-            own = name_canaries((*_ACTS, _FLUENT) if "org.assertj" in text else _ACTS)
             class_name = f"C{new_canary_name().replace('_', '')}Test"
-            tests = "\n".join(
-                f"  @org.junit.jupiter.api.Test void {name}() {{ {act} }}"
-                for name, act in own.items()
-            )
             package = _PACKAGE.search(text)
             head = f"package {package['name']};\n" if package else ""
-            source = f"{head}class {class_name} {{\n{tests}\n}}\n"
-            canaries[folder / f"{class_name}.java"] = Planted(source.encode(), frozenset(own))
+            canaries[folder / f"{class_name}.java"] = plant(
+                f"{head}class {class_name} {{\n",
+                "  @org.junit.jupiter.api.Test void {name}() {{ {act} }}\n",
+                (*_ACTS, _FLUENT) if "org.assertj" in text else _ACTS,
+                end="}\n",
+            )
         return canaries
 
     async def execute(self, run: CheckRun) -> Sequence[RawReport]:

@@ -17,7 +17,7 @@ TAP_RUNNER = dedent(
     """
     from assay.contracts.verdict import TestStatus
     from assay.verify.report_checks import RawReport, ReportCapture, a_test
-    from assay.verify.runner import Planted, Runner, name_canaries, names_of
+    from assay.verify.runner import Runner, names_of, plant
 
 
     class TapRunner(Runner):
@@ -33,9 +33,7 @@ TAP_RUNNER = dedent(
         def plan_canaries(self, check, texts):
             canaries = {}
             for path, text in texts.items():
-                own = name_canaries(["false"])
-                lines = "".join(f"{name}: {act}\\n" for name, act in own.items())
-                canaries[path] = Planted((text + lines).encode(), frozenset(own))
+                canaries[path] = plant(text, "{name}: {act}\\n", ["false"])
             return canaries
 
         async def execute(self, run):
