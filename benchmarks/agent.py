@@ -19,9 +19,9 @@ from pathlib import Path
 
 import anyio
 
-from assay.contracts.goal import RunLimits, RunResult
+from assay.contracts.goal import RunLimits, RunRequest, RunResult
 from assay.contracts.verdict import Grade
-from assay.runs.request import Commission, RunCallbacks
+from assay.runs.request import RunCallbacks
 from assay.runs.runner import start_run
 from assay.settings.load import Settings, load_settings
 
@@ -61,17 +61,17 @@ async def pursue_copy(
         workspace = Path(scratch) / "workspace"
         shutil.copytree(folder / "workspace", workspace)
         tests = tuple(sorted(path.name for path in workspace.glob("test_*.py")))
-        commission = Commission(
-            statement=(folder / "goal.md").read_text().strip(),
+        request = RunRequest(
+            goal=(folder / "goal.md").read_text().strip(),
             workspace=workspace,
             tests=tests,
             model=model,
-            effort=RunLimits(attempts=attempts, wall_s=1800),
+            limits=RunLimits(attempts=attempts, wall_s=1800),
             memory="off",
         )
         apart = settings.model_copy(update={"state_dir": Path(scratch) / "state"})
         started = time.monotonic()
-        outcome = await start_run(commission, apart, RunCallbacks())
+        outcome = await start_run(request, apart, RunCallbacks())
         return outcome, time.monotonic() - started
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 
 from assay.agent.context import RunDeps
-from assay.agent.graph import pursue
+from assay.agent.graph import run_graph
 from assay.contracts.events import AttemptStarted, RunEvent
 from assay.contracts.execution import (
     DEFAULT_SPEC,
@@ -32,7 +32,7 @@ from assay.contracts.execution import (
     Program,
     SandboxSpec,
 )
-from assay.contracts.goal import AcceptanceCriteria, Goal, RunLimits
+from assay.contracts.goal import RunLimits, RunSpec
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -148,10 +148,10 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
 
     model = WrongModel()
     model.facts = replace(_FACTS, local=small)
-    goal = Goal(
-        statement="Write answer.py with the answer",
-        acceptance=AcceptanceCriteria(checks=("grep -q 'ANSWER = 0' answer.py",)),
-        effort=RunLimits(attempts=attempts, repairs=1),
+    spec = RunSpec(
+        goal="Write answer.py with the answer",
+        checks=("grep -q 'ANSWER = 0' answer.py",),
+        limits=RunLimits(attempts=attempts, repairs=1),
     )
     settings = load_settings()
     with tempfile.TemporaryDirectory(prefix="assay-controller-") as scratch:
@@ -163,7 +163,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
             await journal.store_tree(Tree())
             parts = RunDeps(
                 run="controller",
-                goal=goal,
+                spec=spec,
                 pristine=Tree(),
                 model=model,
                 backend=TimedBackend(backend, clock),
@@ -175,7 +175,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
                 memory=ResilientMemory(None),
                 memory_use="off",
             )
-            await pursue(parts, folder / "checkpoints.sqlite")
+            await run_graph(parts, folder / "checkpoints.sqlite")
     return [after - before for before, after in pairwise(marks[1:])]
 
 

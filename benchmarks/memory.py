@@ -34,9 +34,9 @@ from recurring_goals import RecurringGoal, recurring_goals
 
 from assay.agent.context import RunDeps
 from assay.agent.feedback import signatures
-from assay.agent.graph import pursue
+from assay.agent.graph import run_graph
 from assay.contracts.events import Executed, Planned, RunEvent
-from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
+from assay.contracts.goal import MemoryUse, RunLimits, RunSpec
 from assay.contracts.messages import (
     Message,
     ModelFacts,
@@ -143,10 +143,10 @@ class Bench:
         async with asynccontextmanager(self.open_model)(goal) as model:
             parts = RunDeps(
                 run=f"bench-{self.count}",
-                goal=Goal(
-                    statement=goal.statement,
-                    acceptance=AcceptanceCriteria(protected=(tests,)),
-                    effort=RunLimits(attempts=self.attempts, wall_s=900),
+                spec=RunSpec(
+                    goal=goal.statement,
+                    protected=(tests,),
+                    limits=RunLimits(attempts=self.attempts, wall_s=900),
                 ),
                 pristine=Tree(files={tests: TreeFile(goal.tests.encode())}),
                 model=model,
@@ -159,8 +159,7 @@ class Bench:
                 memory=memory,
                 memory_use=use,
             )
-            ended = await pursue(parts, self.scratch / f"checkpoints-{self.count}")
-        outcome = ended.outcome
+            outcome, _ = await run_graph(parts, self.scratch / f"checkpoints-{self.count}")
         return Result(
             goal=goal.name,
             family=goal.family,

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequ
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from assay.contracts.events import RunEnded, RunEvent
-from assay.contracts.goal import MemoryUse, RunLimits, RunResult
-from assay.runs.request import Commission, RunCallbacks
+from assay.contracts.goal import MemoryUse, Policy, RunLimits, RunResult
+from assay.runs.request import RunCallbacks, build_request
 from assay.runs.runner import start_run
 from assay.settings.load import Settings, load_settings, project_notice
 
@@ -63,8 +63,8 @@ def run(  # noqa: PLR0913 - the options of the command line, with defaults
     exclude: Sequence[str] = (),
     include: Sequence[str] = (),
     model: str | None = None,
-    effort: RunLimits | None = None,
-    screening: Literal["off", "warn", "block"] | None = None,
+    limits: RunLimits | None = None,
+    screening: Policy | None = None,
     memory: MemoryUse | None = None,
     budget_usd: float | None = None,
     budget_tokens: int | None = None,
@@ -79,50 +79,33 @@ def run(  # noqa: PLR0913 - the options of the command line, with defaults
     awaits or iterates the handle.
 
     Raises:
-        UsageError: If a setting is invalid.
+        UsageError: If the goal is empty, or a setting is invalid.
     """
     folder = None if workspace is None else Path(workspace)
-    known = settings or _settings_for(folder)
-    commission = Commission(
-        statement=goal,
+    if settings is None:
+        if folder is not None and (notice := project_notice(folder)):
+            _LOG.info("%s", notice)
+        settings = load_settings(project=folder)
+    request = build_request(
+        settings,
+        goal,
         workspace=folder,
         checks=tuple(checks),
         tests=tuple(tests),
         allowed=tuple(allow),
         exclude=tuple(exclude),
         include=tuple(include),
-        model=model or known.models.default,
-        effort=effort or effort_of(known),
-        attempts_left_open=effort is None and known.agent.attempts is None,
-        screening=screening or known.agent.screening,
-        memory=memory or known.agent.memory,
-        budget_usd=known.models.budget.usd if budget_usd is None else budget_usd,
-        budget_tokens=known.models.budget.tokens if budget_tokens is None else budget_tokens,
-        budget_calls=known.models.budget.calls,
-        packages=(*known.sandbox.packages, *packages),
-        hosts=(*known.sandbox.hosts, *hosts),
+        model=model,
+        limits=limits,
+        screening=screening,
+        memory=memory,
+        budget_usd=budget_usd,
+        budget_tokens=budget_tokens,
+        packages=tuple(packages),
+        hosts=tuple(hosts),
     )
 
     async def carry(listener: Callable[[RunEvent], None]) -> RunResult:
-        return await start_run(commission, known, RunCallbacks(listeners=(listener,)))
+        return await start_run(request, settings, RunCallbacks(listeners=(listener,)))
 
     return RunHandle(carry)
-
-
-def _settings_for(workspace: Path | None) -> Settings:
-    """Load the settings for a folder, and log which names of its `.env` are used or ignored."""
-    if workspace is not None and (notice := project_notice(workspace)):
-        _LOG.info("%s", notice)
-    return load_settings(project=workspace)
-
-
-def effort_of(settings: Settings) -> RunLimits:
-    """Return the default limits of a run, from the settings."""
-    agent = settings.agent
-    attempts = agent.attempts or RunLimits().attempts
-    return RunLimits(
-        attempts=attempts,
-        wall_s=agent.timeout_s,
-        check_timeout_s=agent.check_timeout_s,
-        baseline_timeout_s=agent.baseline_timeout_s,
-    )

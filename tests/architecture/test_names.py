@@ -27,7 +27,6 @@ REMAINING_NAMES = frozenset(
         "executor/admission.py:ClientGate",
         "mcp/serve.py:Gate",
         "mcp/server.py:Said",
-        "runs/request.py:Commission",
         "sandbox/e2b/sandbox.py:_Conversation",
         "sandbox/native/guest/kernel_manager.py:_Keeper",
         "sandbox/native/guest/messages.py:TalkError",

@@ -20,7 +20,7 @@ from assay.contracts.events import (
     RunStarted,
     Verified,
 )
-from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
+from assay.contracts.goal import RunRequest, RunResult, RunSpec, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
@@ -40,7 +40,7 @@ from assay.storage.certificates import (
 )
 from assay.storage.journal import DiskJournal
 from assay.storage.read_workspace import write_tree
-from assay.storage.run_store import Run, RunRequest, RunStore
+from assay.storage.run_store import Run, RunStore
 from assay.storage.signing_keys import signing_key
 from tests.support.loops import run_apart
 from tests.support.sources import ROOT
@@ -58,10 +58,7 @@ BEFORE = Tree(
     }
 )
 AFTER = BEFORE.with_files({CODE: TreeFile(RIGHT)})
-GOAL = Goal(
-    statement="add two numbers \x1b[31mloudly",
-    acceptance=AcceptanceCriteria(checks=("pytest -q",), protected=(TESTS,)),
-)
+SPEC = RunSpec(goal="add two numbers \x1b[31mloudly", checks=("pytest -q",), protected=(TESTS,))
 SPENT = Usage(input_tokens=1200, output_tokens=80, calls=2, cost_usd=0.0123)
 
 
@@ -137,14 +134,16 @@ def keep_a_run(state_dir: Path, *, ended: bool = True) -> Run:
     """Write down a run as the agent would have."""
 
     async def write() -> Run:
-        run = RunStore(state_dir).create(RunRequest(goal=GOAL, workspace="work", model="auto"))
+        run = RunStore(state_dir).create(
+            RunRequest(goal=SPEC.goal, workspace=Path("work"), checks=SPEC.checks)
+        )
         async with DiskJournal(run.folder) as journal:
             for tree in (BEFORE, AFTER):
                 await journal.store_tree(tree)
             journal.emit(
                 RunStarted(
                     run=run.id,
-                    goal=GOAL,
+                    spec=SPEC,
                     model="scripted:x",
                     backend="native",
                     isolation="isolated",
@@ -178,7 +177,7 @@ def certify(state_dir: Path, workspace: Path, tree: Tree, run: str = "calm-owl-0
     write_tree(workspace, tree)
     proof = Proof(
         run=run,
-        goal=GOAL,
+        spec=SPEC,
         checks=("pytest -q",),
         protected=(TESTS,),
         pristine=BEFORE,

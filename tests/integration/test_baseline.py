@@ -50,7 +50,7 @@ async def test_a_check_that_hangs_takes_its_own_time_only_and_the_model_is_told(
         files=files,
         tests=("test_it.py",),
         facts=SMALL,
-        effort=RunLimits(attempts=1, check_timeout_s=600, baseline_timeout_s=1),
+        limits=RunLimits(attempts=1, check_timeout_s=600, baseline_timeout_s=1),
     )
 
     (planned,) = story.of(Planned)
@@ -67,7 +67,7 @@ async def test_the_cause_of_a_failed_import_is_in_the_ending(tmp_path: Path) -> 
         files=files,
         tests=("test_it.py",),
         facts=SMALL,
-        effort=RunLimits(attempts=1, check_timeout_s=60),
+        limits=RunLimits(attempts=1, check_timeout_s=60),
     )
 
     reason = story.outcome.reason

@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from assay.agent.context import RunDeps
-from assay.agent.graph import pursue
+from assay.agent.graph import run_graph
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.events import Planned, RunEvent
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
-from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits, RunResult
+from assay.contracts.goal import MemoryUse, RunLimits, RunResult, RunSpec
 from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
@@ -100,10 +100,10 @@ class Workshop:
         async with open_memory(memory, self.settings, on_notice=pytest.fail) as remembered:
             parts = RunDeps(
                 run=f"run-{name.group(1)}",
-                goal=Goal(
-                    statement=statement,
-                    acceptance=AcceptanceCriteria(protected=(path,)),
-                    effort=RunLimits(attempts=len(model.sources), check_timeout_s=60),
+                spec=RunSpec(
+                    goal=statement,
+                    protected=(path,),
+                    limits=RunLimits(attempts=len(model.sources), check_timeout_s=60),
                 ),
                 pristine=Tree(files={path: TreeFile(tests.encode())}),
                 model=model,
@@ -116,9 +116,11 @@ class Workshop:
                 memory=remembered,
                 memory_use=memory,
             )
-            ended = await pursue(parts, self.folder / f"checkpoints-{name.group(1)}-{memory}")
+            result, _ = await run_graph(
+                parts, self.folder / f"checkpoints-{name.group(1)}-{memory}"
+            )
         (planned,) = (event for event in events if isinstance(event, Planned))
-        return ended.outcome, planned
+        return result, planned
 
     async def first_goal(self, *sources: str, memory: MemoryUse = "all") -> RunResult:
         statement = "Write words.py with slug(title), which turns a title into a slug"

@@ -45,7 +45,7 @@ async def test_nonsense_ends_with_an_honest_report(
         [PLAN, {**reply, "repeat": True}],
         facts=facts,
         checks=CHECK,
-        effort=RunLimits(attempts=3, steps=5, check_timeout_s=30),
+        limits=RunLimits(attempts=3, steps=5, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
@@ -63,7 +63,7 @@ async def test_a_model_that_never_stops_is_stopped(tmp_path: Path) -> None:
         tmp_path,
         [PLAN, *loop],
         checks=CHECK,
-        effort=RunLimits(attempts=2, steps=6, check_timeout_s=30),
+        limits=RunLimits(attempts=2, steps=6, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
@@ -75,7 +75,7 @@ async def test_the_same_words_again_and_again_end_the_attempt(tmp_path: Path) ->
         tmp_path,
         [PLAN, {"text": "RUN: echo again", "repeat": True}],
         checks=CHECK,
-        effort=RunLimits(attempts=1, steps=30, check_timeout_s=30),
+        limits=RunLimits(attempts=1, steps=30, check_timeout_s=30),
     )
 
     assert len(story.of(ToolAnswered)) == 3
@@ -90,14 +90,14 @@ async def test_a_cap_on_tokens_ends_the_run_with_the_best_state(tmp_path: Path) 
         [{"text": PLAN, "usage": used}, {**wrong, "repeat": True}],
         checks=CHECK,
         budget_tokens=200_000,
-        effort=RunLimits(attempts=3, check_timeout_s=30),
+        limits=RunLimits(attempts=3, check_timeout_s=30),
     )
     broke = await tell(
         tmp_path / "broke",
         [{"text": PLAN, "usage": used}, {**wrong, "repeat": True}],
         checks=CHECK,
         budget_tokens=1_000,
-        effort=RunLimits(attempts=3, check_timeout_s=30),
+        limits=RunLimits(attempts=3, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
@@ -113,7 +113,7 @@ async def test_a_cap_on_calls_ends_the_run(tmp_path: Path) -> None:
         [PLAN, wrong],
         checks=CHECK,
         budget_calls=2,
-        effort=RunLimits(attempts=3, check_timeout_s=30),
+        limits=RunLimits(attempts=3, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.OUT_OF_BUDGET
@@ -125,7 +125,7 @@ async def test_time_that_is_up_ends_the_run(tmp_path: Path) -> None:
         tmp_path,
         [PLAN, {"text": "RUN: sleep 50"}],
         checks=CHECK,
-        effort=RunLimits(attempts=3, wall_s=3, check_timeout_s=30),
+        limits=RunLimits(attempts=3, wall_s=3, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.OUT_OF_BUDGET
@@ -144,7 +144,7 @@ async def test_a_forged_proof_is_named_and_not_accepted(tmp_path: Path) -> None:
             "test_it.py": "from it import answer\n\ndef test_it():\n    assert answer() == 42\n"
         },
         tests=("test_it.py",),
-        effort=RunLimits(attempts=2, check_timeout_s=60),
+        limits=RunLimits(attempts=2, check_timeout_s=60),
     )
 
     assert story.outcome.status is Status.TAMPERED
@@ -163,7 +163,7 @@ async def test_tests_that_a_shell_command_rewrote_are_as_they_were_when_judged(
         [PLAN, reply, "DONE"],
         files={"test_it.py": test},
         tests=("test_it.py",),
-        effort=RunLimits(attempts=1, check_timeout_s=60),
+        limits=RunLimits(attempts=1, check_timeout_s=60),
     )
 
     assert story.outcome.status is Status.TAMPERED
@@ -193,7 +193,7 @@ async def test_a_check_is_not_rewritten_in_whatever_form_it_is_named(
         [PLAN, {"text": f"FILE: {file}\n```\n{forged}\n```\nDONE", "repeat": True}],
         files={file: content},
         checks=(check,),
-        effort=RunLimits(attempts=1, steps=2, check_timeout_s=30),
+        limits=RunLimits(attempts=1, steps=2, check_timeout_s=30),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from assay.contracts.goal import AcceptanceCriteria, Goal
+from assay.contracts.goal import RunSpec
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree, TreeFile
@@ -30,7 +30,7 @@ def certify(before: Tree, after: Tree, folder: Path) -> Certificate:
     """Return a certificate as a verifier that looks at results alone would give it."""
     proof = Proof(
         run="brisk-otter-4f2a",
-        goal=Goal(statement="Make it right", acceptance=AcceptanceCriteria(checks=(CHECK,))),
+        spec=RunSpec(goal="Make it right", checks=(CHECK,)),
         checks=(CHECK,),
         protected=(TESTS,),
         pristine=before,

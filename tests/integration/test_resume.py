@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 
 from assay.contracts.events import Passing, RunEvent
-from assay.contracts.goal import RunLimits, RunResult
-from assay.runs.request import Commission, RunCallbacks
+from assay.contracts.goal import RunLimits, RunRequest, RunResult
+from assay.runs.request import RunCallbacks
 from assay.runs.runner import resume_run, start_run
 from assay.settings.load import SandboxSettings, Settings
 from assay.storage.journal import KEPT
@@ -33,19 +33,19 @@ def settings_in(folder: Path) -> Settings:
     return Settings(sandbox=sandbox, state_dir=folder / "state")
 
 
-def commission_in(folder: Path) -> Commission:
+def request_in(folder: Path) -> RunRequest:
     script = folder / "script.jsonl"
     facts = {"facts": {"tool_calls": False}}
     lines = [facts, *({"text": text} for text in SCRIPT)]
     script.write_text("\n".join(json.dumps(line) for line in lines))
     workspace = folder / "workspace"
     workspace.mkdir()
-    return Commission(
-        statement="Write the answer",
+    return RunRequest(
+        goal="Write the answer",
         workspace=workspace,
         checks=("grep -q 42 answer.txt",),
         model=f"scripted:{script}",
-        effort=RunLimits(attempts=3),
+        limits=RunLimits(attempts=3),
         memory="off",
     )
 
@@ -105,10 +105,10 @@ def test_a_run_that_is_killed_at_any_event_ends_as_it_would_have(tmp_path: Path)
     while killed:
         folder = tmp_path / str(number)
         folder.mkdir()
-        commission, settings = commission_in(folder), settings_in(folder)
-        watching = RunCallbacks(listeners=(Executioner(number),))
+        request, settings = request_in(folder), settings_in(folder)
+        callbacks = RunCallbacks(listeners=(Executioner(number),))
         killed = died(
-            lambda: run_apart(start_run, commission, settings, watching)  # noqa: B023 - called at once
+            lambda: run_apart(start_run, request, settings, callbacks)  # noqa: B023 - called at once
         )
         if killed:
             check_everything(folder, finished(folder))
@@ -120,13 +120,11 @@ def test_a_run_that_is_killed_at_any_event_ends_as_it_would_have(tmp_path: Path)
 
 @pytest.mark.timeout(400)
 def test_a_run_that_is_killed_again_and_again_still_ends(tmp_path: Path) -> None:
-    commission, settings = commission_in(tmp_path), settings_in(tmp_path)
+    request, settings = request_in(tmp_path), settings_in(tmp_path)
     rounds = 0
     # An answer that is killed in the middle has to be asked for again, for ever if it always is.
     deadly = Executioner(4, let_pass=get_args(Passing))
-    assert died(
-        lambda: run_apart(start_run, commission, settings, RunCallbacks(listeners=(deadly,)))
-    )
+    assert died(lambda: run_apart(start_run, request, settings, RunCallbacks(listeners=(deadly,))))
     while died(lambda: run_apart(resume_run, "", settings, RunCallbacks(listeners=(deadly,)))):
         rounds += 1
         assert rounds < 40

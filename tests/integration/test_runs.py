@@ -1,5 +1,6 @@
 """Whole runs: from a goal to files that were judged, in real sandboxes, with a scripted model."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ async def test_a_small_model_is_sampled_until_a_sample_is_proven(tmp_path: Path)
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.status is Status.ACCEPTED
@@ -91,7 +92,7 @@ async def test_secrets_reach_neither_prompt_nor_sandbox_and_stay_as_they_are(
         files={**FILES, **hidden, ".gitignore": "data.json\n"},
         tests=TESTS,
         checks=("pytest -q test_calc.py", "test ! -e .env -a ! -e data.json"),
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.status is Status.ACCEPTED, story.outcome.reason
@@ -111,7 +112,7 @@ async def test_a_strong_model_is_told_what_fails_and_repairs_it(tmp_path: Path) 
         ["1. write calc.py", filed(HALF), repair],
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -141,7 +142,7 @@ async def test_a_model_with_native_calls_looks_writes_runs_and_is_done(tmp_path:
         facts={"tool_calls": True},
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     answers = [(event.tool, event.failed) for event in story.of(ToolAnswered)]
@@ -157,7 +158,7 @@ async def test_an_attempt_that_loses_tests_is_rolled_back(tmp_path: Path) -> Non
         ["1. write calc.py", filed(HALF), filed(WORSE), "DONE", filed(RIGHT)],
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     rolled = story.of(RolledBack)
@@ -173,7 +174,7 @@ async def test_several_proposals_side_by_side_and_the_best_is_kept(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=RunLimits(attempts=3, best_of=3, check_timeout_s=60),
+        limits=RunLimits(attempts=3, best_of=3, check_timeout_s=60),
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -191,7 +192,7 @@ async def test_two_samples_that_complement_each_other_are_put_together(tmp_path:
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "combine"]
@@ -206,7 +207,7 @@ async def test_a_small_model_repairs_one_function_of_its_best_attempt(tmp_path: 
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "repair"]
@@ -221,7 +222,7 @@ async def test_the_untouched_workspace_stays_so_without_acceptance(tmp_path: Pat
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=RunLimits(attempts=1, check_timeout_s=60),
+        limits=RunLimits(attempts=1, check_timeout_s=60),
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
@@ -235,7 +236,7 @@ async def test_without_tests_checks_are_written_that_fail_first(tmp_path: Path) 
         [fenced(TEST), fenced(RIGHT)],
         facts=SMALL,
         statement="Write calc.py with add(a, b) and sub(a, b)",
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert len(story.of(ChecksWritten)) == 1
@@ -253,7 +254,7 @@ async def test_checks_that_pass_already_are_not_taken(tmp_path: Path) -> None:
         [fenced(empty), fenced(empty), fenced(TEST), fenced(RIGHT)],
         facts=SMALL,
         statement="Write calc.py with add(a, b) and sub(a, b)",
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.grade is Grade.CHECKED
@@ -268,7 +269,7 @@ async def test_without_any_check_the_output_is_judged_and_the_grade_says_so(
         ["no", "no", "no", "```python\nprint(6 * 7)\n```", "YES, it prints 42"],
         facts=SMALL,
         statement="Write answer.py which prints the answer",
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.status is Status.ACCEPTED
@@ -276,7 +277,7 @@ async def test_without_any_check_the_output_is_judged_and_the_grade_says_so(
 
 
 async def test_the_workspaces_own_failing_tests_decide_unasked(tmp_path: Path) -> None:
-    story = await tell(tmp_path, [fenced(RIGHT)], facts=SMALL, files=FILES, effort=ONE_MINUTE)
+    story = await tell(tmp_path, [fenced(RIGHT)], facts=SMALL, files=FILES, limits=ONE_MINUTE)
 
     assert story.of(Planned)[0].checks == ("pytest test_calc.py",)
     assert story.outcome.grade is Grade.PROVEN
@@ -287,7 +288,7 @@ async def test_a_plain_command_is_worth_no_more_than_checked(tmp_path: Path) -> 
         tmp_path,
         ["1. write it", "FILE: answer.txt\n```\n42\n```\nDONE"],
         checks=("grep -q 42 answer.txt",),
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.grade is Grade.CHECKED
@@ -302,7 +303,7 @@ async def test_a_policy_that_blocks_keeps_code_from_running(tmp_path: Path) -> N
         facts=SMALL,
         files=FILES,
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
         screening="block",
     )
 
@@ -318,7 +319,7 @@ async def test_only_what_is_allowed_is_handed_over(tmp_path: Path) -> None:
         files=FILES,
         tests=TESTS,
         allowed=("calc.py",),
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -335,7 +336,7 @@ async def test_what_tools_leave_behind_is_neither_lost_nor_handed_over(tmp_path:
         ],
         files={**FILES, "pom.xml": "<project/>\n", "target/mine.txt": "x\n"},
         tests=TESTS,
-        effort=ONE_MINUTE,
+        limits=ONE_MINUTE,
     )
 
     assert story.outcome.grade is Grade.PROVEN
@@ -344,12 +345,13 @@ async def test_what_tools_leave_behind_is_neither_lost_nor_handed_over(tmp_path:
 
 async def test_the_events_begin_and_end_with_the_run(tmp_path: Path) -> None:
     story = await tell(
-        tmp_path, [fenced(RIGHT)], facts=SMALL, files=FILES, tests=TESTS, effort=ONE_MINUTE
+        tmp_path, [fenced(RIGHT)], facts=SMALL, files=FILES, tests=TESTS, limits=ONE_MINUTE
     )
 
     assert isinstance(story.events[0], RunStarted)
     assert isinstance(story.events[-1], RunEnded)
-    assert story.events[-1].outcome == story.outcome
+    ended = replace(story.outcome, diff="", folder="", local=False)
+    assert story.events[-1].outcome == ended
 
 
 async def test_a_missing_test_is_said_before_anything_begins(tmp_path: Path) -> None:
@@ -377,7 +379,7 @@ async def test_a_file_that_the_person_changed_meanwhile_is_not_overwritten(
             facts=SMALL,
             files=FILES,
             tests=TESTS,
-            effort=ONE_MINUTE,
+            limits=ONE_MINUTE,
             listener=meddle,
         )
     assert (workspace / "calc.py").read_text() == "# mine, and better\n"

@@ -11,9 +11,9 @@ import pytest
 
 from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import BudgetExceededError
+from assay.contracts.goal import RunRequest
 from assay.contracts.messages import Message, ModelFacts, Request, Usage
 from assay.models.scripted import Script, ScriptedModel, ScriptLine
-from assay.runs.request import Commission
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import RUNS, Store, open_store
 from assay.server.errors import RequestRejectedError
@@ -186,7 +186,7 @@ async def test_of_200_runs_asked_for_together_as_many_begin_as_the_quota_allows(
         runs = RunService(settings, store, FakeBackend(), EventStreams(), Quotas(store), seats)
         # Its model takes longer than everything else here.
         slow = script(tmp_path / "script.jsonl", [{"text": "x", "delay_s": 60, "repeat": True}])
-        asked = Commission(statement="do", model=slow)
+        asked = RunRequest(goal="do", model=slow)
         begun: list[str] = []
 
         async def start() -> None:

@@ -31,7 +31,7 @@ from assay.contracts.events import (
     ToolAnswered,
     Verified,
 )
-from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
+from assay.contracts.goal import RunResult, RunSpec, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
@@ -93,16 +93,14 @@ _LETTERS = {
 }
 
 
-def a_goal(
-    statement: str = "Write slugify(text, *, separator) so that the tests pass.",
+def a_spec(
+    goal: str = "Write slugify(text, *, separator) so that the tests pass.",
     *,
     checks: tuple[str, ...] = (CHECK,),
     protected: tuple[PurePosixPath, ...] = (PurePosixPath("tests/test_slugify.py"),),
-) -> Goal:
+) -> RunSpec:
     """What a person might ask for."""
-    return Goal(
-        statement=statement, acceptance=AcceptanceCriteria(checks=checks, protected=protected)
-    )
+    return RunSpec(goal=goal, checks=checks, protected=protected)
 
 
 def statuses(letters: str) -> dict[str, TestStatus]:
@@ -252,7 +250,7 @@ def a_run_of_events() -> list[RunEvent]:
     return [
         RunStarted(
             run=RUN,
-            goal=a_goal(),
+            spec=a_spec(),
             model="local:qwen2.5-coder-1.5b",
             backend="native",
             isolation="isolated",
@@ -341,7 +339,7 @@ def hostile_events() -> st.SearchStrategy[RunEvent]:
         int: number,
         float: st.floats(min_value=0, max_value=1e9),
         PurePosixPath: paths,
-        Goal: text.map(lambda statement: a_goal(statement if statement.strip() else "?")),
+        RunSpec: text.map(a_spec),
         TestStatus: st.sampled_from(TestStatus),
     }
     return st.one_of(*(_built(event, parts) for event in get_args(RunEvent)))

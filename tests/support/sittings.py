@@ -6,7 +6,7 @@ from assay.agent.context import RunDeps, StepContext
 from assay.agent.state import RunState
 from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import Limits
-from assay.contracts.goal import Goal
+from assay.contracts.goal import RunSpec
 from assay.contracts.ports import Journal, Model
 from assay.contracts.workspace import Tree
 from assay.memory.stored_memory import ResilientMemory
@@ -21,7 +21,7 @@ def _find_nothing(path: PurePosixPath, content: bytes) -> tuple[ScreenFinding, .
 
 def a_sitting(
     model: Model,
-    goal: Goal,
+    spec: RunSpec,
     *,
     state: RunState | None = None,
     pristine: Tree | None = None,
@@ -30,7 +30,7 @@ def a_sitting(
     """Build a step that this model is asked in, and in which nothing is really run."""
     parts = RunDeps(
         run="run-1",
-        goal=goal,
+        spec=spec,
         pristine=pristine or Tree(),
         model=model,
         backend=FakeBackend(),

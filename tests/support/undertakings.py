@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import RunLimits, RunResult
-from assay.runs.request import Commission, RunCallbacks
+from assay.contracts.goal import RunLimits, RunRequest, RunResult
+from assay.runs.request import RunCallbacks
 from assay.runs.runner import start_run
 from assay.settings.load import SandboxSettings, Settings
 
@@ -61,7 +61,7 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
     checks: tuple[str, ...] = (),
     tests: tuple[str, ...] = (),
     allowed: tuple[str, ...] = (),
-    effort: RunLimits | None = None,
+    limits: RunLimits | None = None,
     statement: str = "Write the answer",
     listener: Callable[[RunEvent], None] = lambda _: None,
     **more: Any,
@@ -74,18 +74,18 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         path.write_text(text)
     workspace.mkdir(parents=True, exist_ok=True)
     fields: dict[str, Any] = {"memory": "off", **more}
-    commission = Commission(
-        statement=statement,
+    request = RunRequest(
+        goal=statement,
         workspace=workspace,
         checks=checks,
         tests=tests,
         allowed=allowed,
         model=a_script(folder, lines, facts or TEXT_ONLY),
-        effort=effort or RunLimits(attempts=3, check_timeout_s=60),
+        limits=limits or RunLimits(attempts=3, check_timeout_s=60),
         **fields,
     )
     events: list[RunEvent] = []
     outcome = await start_run(
-        commission, settings_in(folder), RunCallbacks(listeners=(events.append, listener))
+        request, settings_in(folder), RunCallbacks(listeners=(events.append, listener))
     )
     return Story(folder=folder, outcome=outcome, events=events)

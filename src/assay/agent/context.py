@@ -3,12 +3,12 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from assay.agent.state import REPLY, RunState
 from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
 from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
-from assay.contracts.goal import Goal, MemoryUse
+from assay.contracts.goal import MemoryUse, Policy, RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import Reply, Request, Usage
@@ -24,15 +24,13 @@ from assay.contracts.ports import (
 from assay.contracts.workspace import Tree
 from assay.verify.verifier import Verifier
 
-Policy = Literal["off", "warn", "block"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeps:
     """The dependencies of a run."""
 
     run: str
-    goal: Goal
+    spec: RunSpec
     pristine: Tree
     model: Model
     backend: SandboxBackend

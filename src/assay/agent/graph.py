@@ -1,6 +1,6 @@
 """The run loop as a graph, with the state on disk after each step.
 
-`pursue` carries out one run, from its goal to its outcome. Only this module uses LangGraph. The
+`run_graph` carries out one run, from its goal to its outcome. Only this module uses LangGraph. The
 graph carries one value, the run's state as plain JSON. Checkpoints therefore need no Assay
 class, and reading one runs no code.
 """
@@ -112,7 +112,7 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
             config = {
                 "configurable": {"thread_id": parts.run},
                 # A round has five steps. LangGraph counts steps to stop endless loops.
-                "recursion_limit": 10 + len(STEPS) * (parts.goal.effort.attempts + 1),
+                "recursion_limit": 10 + len(STEPS) * (parts.spec.limits.attempts + 1),
             }
             yield RunGraph(compiled, config)
     except sqlite3.Error as error:
@@ -192,16 +192,8 @@ async def _again(state: _Channels) -> str:
     return "again" if state["state"]["ending"] is None else "over"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The outcome of a run, and its plan."""
-
-    outcome: RunResult
-    plan: Plan
-
-
-async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
-    """Carry out a goal, or continue a stopped run.
+async def run_graph(parts: RunDeps, checkpoints: Path) -> tuple[RunResult, Plan]:
+    """Carry out a goal, or continue a stopped run; return the result and the plan.
 
     The caller emits the event of the outcome, after it has delivered the files.
 
@@ -216,25 +208,25 @@ async def pursue(parts: RunDeps, checkpoints: Path) -> Ended:
         if begun is None:
             parts.journal.emit(_started(parts), key="started")
         elif begun.ending is not None:
-            return Ended(begun.ending, begun.plan)
+            return begun.ending, begun.plan
         else:
             parts.journal.emit(RunResumed(run=parts.run))
         used_s = begun.wall_s if begun else 0.0
-        with anyio.move_on_after(parts.goal.effort.wall_s - used_s):
+        with anyio.move_on_after(parts.spec.limits.wall_s - used_s):
             await graph.go_on()
         state = await graph.state() or RunState()
     if state.ending is None:
         # The time ran out within a step. That step is lost; the results of earlier steps remain.
-        late = replace(state, wall_s=max(state.wall_s, parts.goal.effort.wall_s))
+        late = replace(state, wall_s=max(state.wall_s, parts.spec.limits.wall_s))
         state = await end(StepContext(parts=parts, state=late), late, None)
     assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now
-    return Ended(state.ending, state.plan)
+    return state.ending, state.plan
 
 
 def _started(parts: RunDeps) -> RunStarted:
     return RunStarted(
         run=parts.run,
-        goal=parts.goal,
+        spec=parts.spec,
         model=parts.model.name,
         backend=parts.backend.name,
         isolation=parts.backend.isolation.value,

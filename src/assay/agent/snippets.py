@@ -285,7 +285,7 @@ async def proven_skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]
     parts = sitting.parts
     tree = await parts.journal.load_tree(plan.pristine)
     wanted = [name for path in plan.targets for name in names_wanted(plan.protected, path, tree)]
-    cue = RecallQuery(moment="plan", goal=parts.goal.statement, text=" ".join(wanted))
+    cue = RecallQuery(moment="plan", goal=parts.spec.goal, text=" ".join(wanted))
 
     async def really() -> Mapping[str, Any]:
         held: list[Snippet] = []
@@ -313,7 +313,7 @@ async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
         return
     tree = await parts.journal.load_tree(verdict.tree or accepted.tree)
     found = skills_in(parts.pristine, tree, sitting.state.plan.protected)
-    about = {"purpose": parts.goal.statement, "run": parts.run, "grade": verdict.grade.value}
+    about = {"purpose": parts.spec.goal, "run": parts.run, "grade": verdict.grade.value}
     # The files are accepted by now, so a timeout or a missing sandbox must not undo that.
     with _limited(sitting), suppress(SandboxUnavailableError):
         for skill in islice(found, _MOST_KEPT):
@@ -340,7 +340,7 @@ async def judge_skills(sitting: StepContext, state: RunState, accepted: Attempt 
 
 def _limited(sitting: StepContext) -> anyio.CancelScope:
     """Return a scope that leaves most of the remaining time to the run."""
-    left_s = max(0.0, sitting.parts.goal.effort.wall_s - sitting.wall_s)
+    left_s = max(0.0, sitting.parts.spec.limits.wall_s - sitting.wall_s)
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 

@@ -27,7 +27,7 @@ def first_step(*, small: bool) -> NextAction:
 def next_step(
     attempts: tuple[Attempt, ...],
     best: int,
-    effort: RunLimits,
+    limits: RunLimits,
     *,
     small: bool,
     partners: tuple[int, ...] = (),
@@ -38,7 +38,7 @@ def next_step(
     """
     if small:
         return _next_of_small(attempts, best, partners)
-    if _stuck(attempts) or _repairs_in_a_row(attempts) >= effort.repairs:
+    if _stuck(attempts) or _repairs_in_a_row(attempts) >= limits.repairs:
         return NextAction(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
     last = attempts[-1]
     if last.number != best and best:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.edits.apply import MayChange
-from assay.contracts.goal import Goal
+from assay.contracts.goal import RunSpec
 from assay.contracts.workspace import Tree
 from assay.text.globs import matches
 
@@ -157,14 +157,14 @@ def _resolved(test: PurePosixPath, written: str, tree: Tree) -> PurePosixPath:
     return path.with_suffix(".js")
 
 
-def may_change(goal: Goal, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
+def may_change(spec: RunSpec, protected: tuple[PurePosixPath, ...], pristine: Tree) -> MayChange:
     """Build the function that returns why a path may not be changed, or an empty text."""
 
     def reason(path: PurePosixPath) -> str:
         if path in protected or any(folder in protected for folder in path.parents):
             return f"`{path}` is a test or belongs to one: it is given, and stays as it is"
-        if goal.allowed and not matches(path, goal.allowed):
-            allowed = ", ".join(goal.allowed)
+        if spec.allowed and not matches(path, spec.allowed):
+            allowed = ", ".join(spec.allowed)
             return f"`{path}` is not among the files that may be changed: {allowed}"
         if why := pristine.why_withheld(path):
             return f"`{path}` stays as it is on the person's disk, unseen ({why}): write elsewhere"

@@ -25,7 +25,7 @@ from assay.contracts.errors import ContextOverflowError
 from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.contracts.workspace import Tree
-from assay.runs.request import Commission, RunCallbacks
+from assay.runs.request import RunCallbacks
 from assay.runs.runner import Lent, resume_run, start_run
 from assay.settings.load import Settings
 from assay.storage.apply_changes import write_changes
@@ -242,14 +242,14 @@ class TrackRun:
         """Start or resume a run; returns the solution, or the best attempt."""
         folder = self.folder / f"try-{number}"
         workspace = folder / "workspace"
-        commission = Commission(
-            statement=statement,
+        request = goal.RunRequest(
+            goal=statement,
             workspace=workspace,
             checks=checks,
             tests=tuple(str(path) for path in self.exercise.tests.files) if checks else (),
             allowed=self.exercise.writable,
             model=self.model.name,
-            effort=self.limits,
+            limits=self.limits,
             screening=self.settings.agent.screening,
             # Slugs repeat across languages, and lessons of one would affect the next.
             memory="off",
@@ -260,7 +260,7 @@ class TrackRun:
             outcome = await resume_run(begun[0].id, settings, callbacks, lent=lent)
         else:
             await anyio.to_thread.run_sync(_lay_out, workspace, tree)
-            outcome = await start_run(commission, settings, callbacks, lent=lent)
+            outcome = await start_run(request, settings, callbacks, lent=lent)
         result = self.result
         result.usage += outcome.usage
         result.attempts += outcome.attempts
@@ -268,7 +268,7 @@ class TrackRun:
         out_of_budget = outcome.status is goal.Status.OUT_OF_BUDGET
         result.status = Status.BUDGET if out_of_budget else Status.FAILED
         if outcome.tree != tree.digest:
-            async with DiskJournal(Path(callbacks.folder)) as journal:
+            async with DiskJournal(Path(outcome.folder)) as journal:
                 tree = await journal.load_tree(outcome.tree)
         await anyio.to_thread.run_sync(_remove, workspace)
         return tree

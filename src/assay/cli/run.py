@@ -22,7 +22,7 @@ from assay.contracts.goal import RunResult, Status
 
 if TYPE_CHECKING:
     from assay.cli.render.view import View
-    from assay.runs.request import Commission, RunCallbacks
+    from assay.runs.request import RunCallbacks
     from assay.settings.load import Settings
 
 
@@ -159,11 +159,24 @@ def run(goal: str, **options: Any) -> int:
     Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
     70 a defect of Assay, 130 interrupted, 141 stdout was closed by its reader.
     """
+    from assay.runs.request import build_request
     from assay.runs.runner import start_run
 
     settings = _settings_of(options["workspace"], _overrides(options))
-    commission = _commission(read_goal(goal), settings, options)
-    return _run_with_display(partial(start_run, commission, settings), options)
+    request = build_request(
+        settings,
+        read_goal(goal),
+        workspace=options["workspace"],
+        checks=options["checks"],
+        tests=options["tests"],
+        allowed=options["allow"],
+        exclude=options["exclude"],
+        include=options["include"],
+        best_of=options["best_of"],
+        packages=options["packages"],
+        hosts=options["hosts"],
+    )
+    return _run_with_display(partial(start_run, request, settings), options)
 
 
 @click.command(name="resume")
@@ -184,7 +197,7 @@ def resume(run_id: str, **options: Any) -> int:
     from assay.storage.run_store import RunStore
 
     workspace = RunStore(load_settings().state_dir).open(run_id).request.workspace
-    settings = _settings_of(Path(workspace), {}) if workspace else load_settings()
+    settings = _settings_of(workspace, {}) if workspace else load_settings()
     return _run_with_display(partial(resume_run, run_id, settings), options)
 
 
@@ -240,32 +253,6 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _commission(goal: str, settings: "Settings", options: dict[str, Any]) -> "Commission":
-    from assay.api import effort_of
-    from assay.runs.request import Commission
-
-    agent = settings.agent
-    return Commission(
-        statement=goal,
-        workspace=options["workspace"],
-        checks=options["checks"],
-        tests=options["tests"],
-        allowed=options["allow"],
-        exclude=options["exclude"],
-        include=options["include"],
-        model=settings.models.default,
-        effort=replace(effort_of(settings), best_of=options["best_of"]),
-        attempts_left_open=agent.attempts is None,
-        screening=agent.screening,
-        memory=agent.memory,
-        budget_usd=settings.models.budget.usd,
-        budget_tokens=settings.models.budget.tokens,
-        budget_calls=settings.models.budget.calls,
-        packages=(*settings.sandbox.packages, *options["packages"]),
-        hosts=(*settings.sandbox.hosts, *options["hosts"]),
-    )
-
-
 def _run_with_display(
     carry: Callable[["RunCallbacks"], Coroutine[Any, Any, RunResult]], options: dict[str, Any]
 ) -> int:
@@ -280,23 +267,24 @@ def _run_with_display(
         listeners: list[Callable[[RunEvent], None]] = [stage]
         if options["events"]:
             listeners.append(_event_writer(options["events"], stack))
-        watching = RunCallbacks(
+        callbacks = RunCallbacks(
             listeners=tuple(listeners),
             confirm=_confirm(stage, unasked=options["yes"]),
             on_notice=stage.opening.on_notice,
             on_progress=stage.opening.on_progress,
+            on_stored=stage.on_stored,
             wait=options["wait"],
         )
         try:
-            outcome = anyio.run(run_until_interrupted, partial(carry, watching))
+            outcome = anyio.run(run_until_interrupted, partial(carry, callbacks))
         except click.Abort:
             # Ctrl-C instead of an answer: nothing was written, and the run can be resumed.
             outcome = None
         except AssayError as error:
             stage.close()
-            _say_how_to_go_on(error, watching, as_json=options["as_json"])
+            _say_how_to_go_on(error, stage.run_id, as_json=options["as_json"])
             raise
-    return _print_result(outcome, watching, as_json=options["as_json"])
+    return _print_result(outcome, stage.run_id, as_json=options["as_json"])
 
 
 class _RunDisplay:
@@ -309,6 +297,11 @@ class _RunDisplay:
         self._shown = ExitStack()
         self.opening = self._shown.enter_context(open_progress())
         self.view: View | None = None
+        self.run_id = ""
+        """Empty: no run that can be resumed."""
+
+    def on_stored(self, run_id: str) -> None:
+        self.run_id = run_id
 
     def __call__(self, event: RunEvent) -> None:
         from assay.cli.render.view import open_view
@@ -363,12 +356,12 @@ def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
     return ask
 
 
-def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_json: bool) -> int:
+def _print_result(outcome: RunResult | None, run_id: str, *, as_json: bool) -> int:
     from assay.cli.render.summary import print_summary
     from assay.cli.render.view import json_outcome, open_console
 
     if outcome is None:
-        return _interrupted(watching, as_json=as_json)
+        return _interrupted(run_id, as_json=as_json)
     # The time the user waited, which includes the start of the process.
     outcome = replace(outcome, wall_s=max(outcome.wall_s, _since_start_s()))
     if as_json:
@@ -377,7 +370,7 @@ def _print_result(outcome: RunResult | None, watching: "RunCallbacks", *, as_jso
         console = open_console()
         if not console.is_terminal:
             console.width = _PAGE
-        print_summary(console, outcome, watching.diff, folder=watching.folder, local=watching.local)
+        print_summary(console, outcome, outcome.diff, folder=outcome.folder, local=outcome.local)
     return _EXIT_CODES[outcome.status]
 
 
@@ -388,20 +381,20 @@ def _since_start_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
 
 
-def _say_how_to_go_on(error: AssayError, watching: "RunCallbacks", *, as_json: bool) -> None:
+def _say_how_to_go_on(error: AssayError, run_id: str, *, as_json: bool) -> None:
     """Print how to resume a run that failed; the caller reports the error itself."""
-    if not watching.run:
+    if not run_id:
         return
     if as_json:
-        fields = {"outcome": Status.FAILED.value, "run": watching.run, "reason": str(error)}
+        fields = {"outcome": Status.FAILED.value, "run": run_id, "reason": str(error)}
         click.echo(to_json(fields))
-    click.echo(f"nothing is lost; continue with: assay resume {watching.run}", err=True)
+    click.echo(f"nothing is lost; continue with: assay resume {run_id}", err=True)
 
 
-def _interrupted(watching: "RunCallbacks", *, as_json: bool) -> int:
-    hint = f"assay resume {watching.run}" if watching.run else ""
+def _interrupted(run_id: str, *, as_json: bool) -> int:
+    hint = f"assay resume {run_id}" if run_id else ""
     if as_json:
-        click.echo(to_json({"outcome": Status.INTERRUPTED.value, "run": watching.run}))
+        click.echo(to_json({"outcome": Status.INTERRUPTED.value, "run": run_id}))
     click.echo("interrupted; nothing is lost" if hint else "interrupted", err=True)
     if hint:
         click.echo(f"continue with: {hint}", err=True)

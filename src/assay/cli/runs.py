@@ -205,7 +205,7 @@ def _run_fields(
 
     return {
         **_summary_fields(summary),
-        "goal": jsonable(run.request.goal),
+        "request": jsonable(run.request),
         "outcome": json_outcome(summary.outcome) if summary.outcome else None,
         "diff": _diff(run),
         "events": [{"at": _moment(one.at), **json_event(one.event)} for one in recorded],

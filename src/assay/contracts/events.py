@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from assay.contracts.goal import Goal, RunResult
+from assay.contracts.goal import RunResult, RunSpec
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import CheckReport, Finding, TestMatrix, Verdict
 from assay.contracts.workspace import FileChange, Withheld
@@ -18,7 +18,7 @@ earlier attempts. `combine`: merges two attempts, without the model."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
     run: str
-    goal: Goal
+    spec: RunSpec
     model: str
     backend: str
     isolation: str

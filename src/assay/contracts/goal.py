@@ -1,25 +1,14 @@
-"""Goals of runs: statement, checks, limits and results."""
+"""Runs: what the user asks for, its resolved form, limits and results."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from assay.contracts.errors import UsageError
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Finding, Grade, TestMatrix, Verdict
 from assay.contracts.workspace import FileChange, Withheld
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceCriteria:
-    """Commands and files that decide whether a goal is met. The model cannot change them."""
-
-    checks: tuple[str, ...] = ()
-    """Shell commands. Known test runners are checked by their own reports, other commands by their
-    exit code. Empty: test files decide, or checks that the agent writes first."""
-    protected: tuple[PurePosixPath, ...] = ()
-    """Test files and what they need: the agent can read them, but not change them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +42,65 @@ class RunLimits:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """A goal: its statement, the criteria for its result, and the files that may change."""
+MemoryUse = Literal["off", "plan", "action", "all"]
+"""Moments at which Assay recalls lessons of earlier failures."""
+Policy = Literal["off", "warn", "block"]
+"""The action for generated code that screening flags."""
 
-    statement: str
-    acceptance: AcceptanceCriteria = field(default_factory=AcceptanceCriteria)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """A goal with all its options, as the user gave them; it is stored, so that runs can resume.
+
+    Raises:
+        UsageError: If the goal is empty.
+    """
+
+    goal: str
+    workspace: Path | None = None
+    """None: a new folder, named after the run."""
+    parent: Path = field(default_factory=Path.cwd)
+    """The parent of that new folder."""
+    checks: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    """Files or folders, relative to the workspace; a stored request lists each file."""
     allowed: tuple[str, ...] = ()
-    """Globs of paths that the agent may change; empty: everything that is not protected."""
-    effort: RunLimits = field(default_factory=RunLimits)
+    exclude: tuple[str, ...] = ()
+    """Globs of files that the run ignores: it does not read, show or change them."""
+    include: tuple[str, ...] = ()
+    """Files or folders to read although git ignores them or they look like secrets."""
+    model: str = "auto"
+    limits: RunLimits = field(default_factory=RunLimits)
+    attempts_left_open: bool = False
+    """Whether the user left the number open: a local model then gets more attempts."""
+    screening: Policy = "warn"
+    memory: MemoryUse = "all"
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    budget_calls: int | None = None
+    packages: tuple[str, ...] = ()
+    """Python packages for the sandboxes."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that the sandboxes may reach."""
 
     def __post_init__(self) -> None:
-        if not self.statement.strip():
+        if not self.goal.strip():
             raise UsageError("the goal is empty", hint="say in a sentence what you want")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """A resolved request: the goal, what decides about it, and the limits."""
+
+    goal: str
+    checks: tuple[str, ...] = ()
+    """Shell commands. Known test runners are checked by their own reports, other commands by their
+    exit code. Empty: test files decide, or checks that the agent writes first."""
+    protected: tuple[PurePosixPath, ...] = ()
+    """Test files and what they need: the agent can read them, but not change them."""
+    allowed: tuple[str, ...] = ()
+    """Globs of paths that the agent may change; empty: everything that is not protected."""
+    limits: RunLimits = field(default_factory=RunLimits)
 
 
 class Status(StrEnum):
@@ -109,11 +144,13 @@ class RunResult:
     """Path of the certificate; empty unless accepted."""
     withheld: tuple[Withheld, ...] = ()
     """Parts of the workspace that the run did not see."""
+    diff: str = ""
+    """All changes as a unified diff. This field and the next two are empty in events."""
+    folder: str = ""
+    """The folder with the run's stored data."""
+    local: bool = False
+    """Whether the model ran on this machine."""
 
     @property
     def accepted(self) -> bool:
         return self.status is Status.ACCEPTED
-
-
-MemoryUse = Literal["off", "plan", "action", "all"]
-"""Moments at which Assay recalls lessons of earlier failures."""

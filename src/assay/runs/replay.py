@@ -2,13 +2,12 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay.agent.context import RunDeps
-from assay.agent.graph import pursue
+from assay.agent.graph import run_graph
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
 from assay.contracts.execution import SandboxSpec
@@ -16,19 +15,11 @@ from assay.contracts.goal import RunResult
 from assay.contracts.messages import ModelFacts, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.stored_memory import ResilientMemory
-from assay.runs.request import commission_from_json, limits_of
-from assay.runs.runner import (
-    CHECKPOINTS,
-    MODEL,
-    PACKAGES,
-    PRISTINE,
-    REPLIES,
-    goal_for,
-    model_from_json,
-)
-from assay.settings.load import SandboxSettings, Settings
+from assay.runs.request import limits_of, spec_of
+from assay.runs.runner import CHECKPOINTS, FACTS, MODEL, PACKAGES, PRISTINE, REPLIES
+from assay.settings.load import Settings
 from assay.storage.journal import DiskJournal, read_events
-from assay.storage.run_store import Run, RunStore
+from assay.storage.run_store import RunStore
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import build_screen, open_backend
 
@@ -121,50 +112,40 @@ async def replay_run(
         async with (
             DiskJournal(run.folder) as source,
             DiskJournal(folder, listeners=(listen,)) as journal,
-            AsyncExitStack() as held,
         ):
-            sandbox = await _sandbox_settings(source, run, settings)
-            backend = await held.enter_async_context(open_backend(sandbox))
-            pristine, model = await _copied(source, journal)
-            commission = commission_from_json(run.request.options)
-            parts = RunDeps(
-                run=run.id,
-                goal=goal_for(run.request.goal, commission, model.facts),
-                pristine=pristine,
-                model=model,
-                backend=backend,
-                equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
-                limits=limits_of(settings.agent),
-                journal=journal,
-                tools=WORKSPACE_TOOLS,
-                screen=build_screen(settings.screening),
-                screening=commission.screening,
-                memory=ResilientMemory(None),
-                memory_use="off",
-                workspace=run.request.workspace,
-            )
-            ended = await pursue(parts, folder / CHECKPOINTS)
-    return _compared(run.id, recorded, again, ended.outcome)
-
-
-async def _sandbox_settings(source: DiskJournal, run: Run, settings: Settings) -> SandboxSettings:
-    """Return the sandbox settings with the packages and hosts of the recorded run."""
-    kept = await source.recall(PACKAGES) or {"pins": ()}
-    hosts = commission_from_json(run.request.options).hosts
-    update = {"packages": tuple(kept["pins"]), "hosts": hosts}
-    return settings.sandbox.model_copy(update=update)
-
-
-async def _copied(source: DiskJournal, journal: DiskJournal) -> tuple[Any, _RecordedModel]:
-    """Copy the user's input and the model's replies, but nothing else."""
-    begun, model = await source.recall(PRISTINE), await source.recall(MODEL)
-    if begun is None or model is None:
-        raise UsageError("this run stopped before it had begun", hint="`assay resume` takes it up")
-    pristine = await source.load_tree(begun["tree"])
-    await journal.store_tree(pristine)
-    for key, reply in source.kept_under(REPLIES):
-        await journal.keep(f"{REPLIES}{key}", reply)
-    return pristine, _RecordedModel(*model_from_json(model))
+            begun, model = await source.recall(PRISTINE), await source.recall(MODEL)
+            if begun is None or model is None:
+                raise UsageError(
+                    "this run stopped before it had begun", hint="`assay resume` takes it up"
+                )
+            # The user's input and the model's replies are copied, but nothing else.
+            pristine = await source.load_tree(begun["tree"])
+            await journal.store_tree(pristine)
+            for key, reply in source.kept_under(REPLIES):
+                await journal.keep(f"{REPLIES}{key}", reply)
+            kept = await source.recall(PACKAGES) or {"pins": ()}
+            equipment = SandboxSpec(packages=tuple(kept["pins"]), hosts=run.request.hosts)
+            facts = FACTS.validate_python(model["facts"])
+            update = {"packages": equipment.packages, "hosts": equipment.hosts}
+            async with open_backend(settings.sandbox.model_copy(update=update)) as backend:
+                deps = RunDeps(
+                    run=run.id,
+                    spec=spec_of(run.request, facts),
+                    pristine=pristine,
+                    model=_RecordedModel(model["name"], facts),
+                    backend=backend,
+                    equipment=equipment,
+                    limits=limits_of(settings.agent),
+                    journal=journal,
+                    tools=WORKSPACE_TOOLS,
+                    screen=build_screen(settings.screening),
+                    screening=run.request.screening,
+                    memory=ResilientMemory(None),
+                    memory_use="off",
+                    workspace=str(run.request.workspace or ""),
+                )
+                result, _ = await run_graph(deps, folder / CHECKPOINTS)
+    return _compared(run.id, recorded, again, result)
 
 
 def _compared(

@@ -1,109 +1,100 @@
-"""The user's request for a run, which is stored so that the run can be resumed."""
+"""Requests for runs: built from options, checked against the workspace, and resolved."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import TypeAdapter, ValidationError
-
-from assay.contracts.errors import JournalError, UsageError
+from assay.contracts.errors import UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.execution import Limits
-from assay.contracts.goal import AcceptanceCriteria, Goal, MemoryUse, RunLimits
+from assay.contracts.goal import RunLimits, RunRequest, RunSpec
+from assay.contracts.messages import ModelFacts
 from assay.contracts.workspace import Tree
-from assay.settings.load import AgentSettings
+from assay.settings.load import AgentSettings, Settings
 from assay.storage.read_workspace import path_within
 from assay.storage.withheld_files import IGNORED
 from assay.verify.parse_command import split_command
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commission:
-    """One goal with all its options."""
-
-    statement: str
-    workspace: Path | None = None
-    """None: a new folder, named after the run."""
-    parent: Path = field(default_factory=Path.cwd)
-    """The parent of that new folder."""
-    checks: tuple[str, ...] = ()
-    tests: tuple[str, ...] = ()
-    """Files or folders, relative to the workspace."""
-    allowed: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    """Globs of files that the run ignores: it does not read, show or change them."""
-    include: tuple[str, ...] = ()
-    """Files or folders to read although git ignores them or they look like secrets."""
-    model: str = "auto"
-    effort: RunLimits = field(default_factory=RunLimits)
-    attempts_left_open: bool = False
-    """Whether the user left the number open: a local model then gets more attempts."""
-    screening: Literal["off", "warn", "block"] = "warn"
-    memory: MemoryUse = "all"
-    budget_usd: float | None = None
-    budget_tokens: int | None = None
-    budget_calls: int | None = None
-    packages: tuple[str, ...] = ()
-    """Python packages for the sandboxes."""
-    hosts: tuple[str, ...] = ()
-    """Hosts that the sandboxes may reach."""
-
 
 _TEST: Final = re.compile(
     r"conftest\.py|test_.*\.py|.*_test\.(?:py|go|rb|cc|cpp)|.*[._](?:test|spec)\.[cm]?[jt]sx?"
     r"|.*Tests?\.java"
 )
 """File names that runners treat as tests; no listed folder may have a withheld one."""
-_COMMISSION: Final = TypeAdapter(Commission)
+_LOCAL_ATTEMPTS: Final = 16
+"""For a model on this machine, if the user left the number open."""
 
 
-def commission_to_json(commission: Commission) -> Mapping[str, Any]:
-    """Convert a request into the stored form in `run.json`."""
-    return _COMMISSION.dump_python(commission, mode="json")
+def build_request(settings: Settings, goal: str, **given: Any) -> RunRequest:
+    """Build a request; options that are None come from the settings.
 
-
-def commission_from_json(fields: Mapping[str, Any]) -> Commission:
-    """Read a request from its stored form.
+    `given` are fields of `RunRequest`, and fields of `RunLimits` that replace single limits.
+    `packages` and `hosts` are added to those of the settings.
 
     Raises:
-        JournalError: If the stored form is damaged.
+        UsageError: If the goal is empty, or a limit is not positive.
     """
-    try:
-        return _COMMISSION.validate_python(fields)
-    except ValidationError as error:
-        raise JournalError("what was asked for in this run cannot be read any more") from error
+    agent, budget, sandbox = settings.agent, settings.models.budget, settings.sandbox
+    chosen = (given.get("limits"), given.get("attempts"), agent.attempts)
+    limits: RunLimits = given.pop("limits", None) or RunLimits(
+        attempts=agent.attempts or RunLimits().attempts,
+        wall_s=agent.timeout_s,
+        check_timeout_s=agent.check_timeout_s,
+        baseline_timeout_s=agent.baseline_timeout_s,
+    )
+    options: dict[str, Any] = {
+        "model": settings.models.default,
+        "attempts_left_open": all(choice is None for choice in chosen),
+        "screening": agent.screening,
+        "memory": agent.memory,
+        "budget_usd": budget.usd,
+        "budget_tokens": budget.tokens,
+        "budget_calls": budget.calls,
+    }
+    single: dict[str, Any] = {}
+    for name, value in given.items():
+        if value is not None:
+            (single if name in RunLimits.__dataclass_fields__ else options)[name] = value
+    options["packages"] = (*sandbox.packages, *options.get("packages", ()))
+    options["hosts"] = (*sandbox.hosts, *options.get("hosts", ()))
+    return RunRequest(goal=goal, limits=replace(limits, **single), **options)
 
 
-def goal_of(commission: Commission, tree: Tree) -> Goal:
-    """Build the goal, with each test file listed.
+def resolve_request(request: RunRequest, tree: Tree) -> RunRequest:
+    """Check a request against the files of its workspace, and list each test file.
 
     Raises:
         UsageError: If the workspace lacks a test, a check is not a command, or an allowed glob
             cannot match any path in the workspace.
     """
-    for check in commission.checks:
+    for check in request.checks:
         split_command(check)
-    for glob in commission.allowed:
-        _check_glob(glob)
-    protected: dict[PurePosixPath, None] = {}
-    for name in commission.tests:
-        protected.update(dict.fromkeys(_files_at(name, commission.workspace, tree)))
-    return Goal(
-        statement=commission.statement,
-        acceptance=AcceptanceCriteria(checks=commission.checks, protected=tuple(protected)),
-        allowed=commission.allowed,
-        effort=commission.effort,
+    for glob in request.allowed:
+        if not glob.strip("/ ") or glob.startswith(("/", "~")) or ".." in PurePosixPath(glob).parts:
+            raise UsageError(
+                f"--allow {glob!r} names nothing in the workspace",
+                hint="give a glob of paths from the workspace, such as 'src/*.py'",
+            )
+    # An absolute path, because a resume may start in another folder.
+    workspace = request.workspace.absolute() if request.workspace else None
+    found = (_files_at(name, workspace, tree) for name in request.tests)
+    tests = dict.fromkeys(str(path) for paths in found for path in paths)
+    return replace(request, workspace=workspace, tests=tuple(tests))
+
+
+def spec_of(request: RunRequest, facts: ModelFacts) -> RunSpec:
+    """Return the spec of a resolved request for a model with these facts."""
+    limits = request.limits
+    if request.attempts_left_open and facts.local:
+        limits = replace(limits, attempts=_LOCAL_ATTEMPTS)
+    return RunSpec(
+        goal=request.goal,
+        checks=request.checks,
+        protected=tuple(PurePosixPath(name) for name in request.tests),
+        allowed=request.allowed,
+        limits=limits,
     )
-
-
-def _check_glob(glob: str) -> None:
-    if not glob.strip("/ ") or glob.startswith(("/", "~")) or ".." in PurePosixPath(glob).parts:
-        raise UsageError(
-            f"--allow {glob!r} names nothing in the workspace",
-            hint="give a glob of paths from the workspace, such as 'src/*.py'",
-        )
 
 
 def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:
@@ -136,24 +127,20 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
     return found
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunCallbacks:
-    """Callbacks and options of the caller that watches a run; `start_run` fills in the results."""
+    """Callbacks of the caller of a run."""
 
     listeners: tuple[Callable[[RunEvent], None], ...] = ()
     confirm: Callable[[str], bool] = lambda _: True
     """Asks, with the folder's name, before an existing folder is changed."""
+    on_stored: Callable[[str], None] = lambda _: None
+    """Receives the run's ID when the run can be resumed, and "" if it was deleted again."""
     on_notice: Callable[[str], None] = lambda _: None
     on_progress: Callable[[int, int, str], None] = lambda _done, _all, _what: None
     """Receives the bytes downloaded so far, if a model has to be downloaded."""
     wait: bool = False
     """Wait for another run on the same folder instead of failing."""
-    run: str = ""
-    diff: str = ""
-    folder: str = ""
-    """The folder with the run's files."""
-    local: bool = False
-    """Whether the model ran on this machine."""
 
 
 def limits_of(agent: AgentSettings) -> Limits:

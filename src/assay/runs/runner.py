@@ -1,42 +1,34 @@
-"""Carry out a run: create it, connect its dependencies and deliver accepted files.
+"""Carry out a run: create it, open its dependencies and deliver accepted files.
 
 The journal stores values for a later resume under the keys that are defined here.
 """
 
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 from pydantic import TypeAdapter
 
 from assay.agent.context import RunDeps
-from assay.agent.graph import Ended, pursue
-from assay.agent.state import REPLY
+from assay.agent.graph import run_graph
+from assay.agent.state import REPLY, Plan
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
 from assay.contracts.execution import SandboxSpec
-from assay.contracts.goal import Goal, RunResult
+from assay.contracts.goal import RunRequest, RunResult
 from assay.contracts.messages import ModelFacts, Usage
 from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree, Withheld
 from assay.models.open import OpenOptions, build_meter
-from assay.runs.request import (
-    Commission,
-    RunCallbacks,
-    commission_from_json,
-    commission_to_json,
-    goal_of,
-    limits_of,
-)
+from assay.runs.request import RunCallbacks, limits_of, resolve_request, spec_of
 from assay.settings.load import BudgetSettings, SandboxSettings, Settings
 from assay.storage.apply_changes import write_changes
 from assay.storage.certificates import (
-    Certificate,
     Proof,
     build_certificate,
     describe_environment,
@@ -45,7 +37,7 @@ from assay.storage.certificates import (
 from assay.storage.journal import DiskJournal
 from assay.storage.lock import hold_workspace
 from assay.storage.read_workspace import included_paths, path_within, read_workspace
-from assay.storage.run_store import Run, RunRequest, RunStore
+from assay.storage.run_store import Run, RunStore
 from assay.storage.signing_keys import signing_key
 from assay.telemetry.events import log_run_events
 from assay.text.diffs import unified_diff
@@ -63,33 +55,21 @@ PRISTINE: Final = "pristine"
 """The workspace at the start of the run."""
 MODEL: Final = "model"
 """The model: a resumed run keeps it, even if `auto` would select another one now."""
-HANDED_OVER: Final = "handed over"
+DELIVERED: Final = "delivered"
 """The path of the certificate, set after delivery: a resumed run does not deliver twice."""
 PACKAGES: Final = "packages"
 """The exact package versions for the sandboxes of this run."""
 REPLIES: Final = "reply:"
 """Prefix of the model's replies, which have been paid for."""
 
-_FACTS: Final = TypeAdapter(ModelFacts)
+FACTS: Final = TypeAdapter(ModelFacts)
 WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
 """The files that the run cannot see, stored with `PRISTINE`."""
-
-
-def model_to_json(model: Model) -> dict[str, Any]:
-    """Convert the model's name and facts to JSON."""
-    return {"name": model.name, "facts": _FACTS.dump_python(model.facts, mode="json")}
-
-
-def model_from_json(fields: Mapping[str, Any]) -> tuple[str, ModelFacts]:
-    """Read the model's name and facts from JSON."""
-    return fields["name"], _FACTS.validate_python(fields["facts"])
-
-
-CHECKPOINTS = "checkpoints.sqlite"
-CERTIFICATES = ".assay"
-_CERTIFICATE = "certificate.json"
-_SMALL_ATTEMPTS = 16
 _N = TypeVar("_N", int, float)
+
+CHECKPOINTS: Final = "checkpoints.sqlite"
+CERTIFICATES: Final = ".assay"
+_CERTIFICATE: Final = "certificate.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +84,19 @@ class Lent:
     most_usd: float | None = None
 
 
+async def create_run(request: RunRequest, settings: Settings) -> Run:
+    """Store a run without starting it; `resume_run` starts it, in this process or another one.
+
+    Raises:
+        UsageError: If the request is invalid.
+        JournalError: If the run cannot be written.
+    """
+    tree = await _read_untouched(request)
+    return RunStore(settings.state_dir).create(resolve_request(request, tree))
+
+
 async def start_run(
-    commission: Commission, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
+    request: RunRequest, settings: Settings, callbacks: RunCallbacks, *, lent: Lent | None = None
 ) -> RunResult:
     """Start a run and carry it out; resources that are not in `lent` are opened for it.
 
@@ -114,70 +105,26 @@ async def start_run(
         AssayError: If a component fails; completed work is kept, and the run can be resumed.
     """
     if lent is None:
-        _check_extras(commission, settings)
+        _check_extras(request, settings)
     store = RunStore(settings.state_dir)
-    async with _alone(commission, settings, watching) as note:
-        run, tree = await _entered(commission, store)
+    async with _hold_workspace(request, settings, callbacks) as note:
+        tree = await _read_untouched(request)
+        run = store.create(resolve_request(request, tree))
         note(run.id)
         try:
-            return await _work_on(run, commission, settings, watching, tree=tree, lent=lent)
+            return await _execute(run, settings, callbacks, tree=tree, lent=lent)
         except (UsageError, MissingExtraError, PackageError):
-            if not await _was_answered(run):
+            async with DiskJournal(run.folder) as journal:
+                answered = any(journal.kept_under(REPLIES))
+            if not answered:
                 # The request was invalid and no model was paid for, so there is nothing to resume.
                 store.delete(run.id)
-                watching.run = ""
+                callbacks.on_stored("")
             raise
 
 
-def _alone(
-    commission: Commission, settings: Settings, watching: RunCallbacks
-) -> AbstractAsyncContextManager[Callable[[str], None]]:
-    return hold_workspace(
-        commission.workspace, settings.state_dir, wait=watching.wait, on_notice=watching.on_notice
-    )
-
-
-def _check_extras(commission: Commission, settings: Settings) -> None:
-    check_extras(
-        "carrying out a goal",
-        settings,
-        "agent",
-        model=commission.model,
-        packages=commission.packages,
-    )
-
-
-async def _was_answered(run: Run) -> bool:
-    async with DiskJournal(run.folder) as journal:
-        return any(journal.kept_under(REPLIES))
-
-
-async def create_run(commission: Commission, settings: Settings) -> Run:
-    """Store a run without starting it; `resume_run` starts it, in this process or another one.
-
-    Raises:
-        UsageError: If the request is invalid.
-        JournalError: If the run cannot be written.
-    """
-    run, _ = await _entered(commission, RunStore(settings.state_dir))
-    return run
-
-
-async def _entered(commission: Commission, store: RunStore) -> tuple[Run, Tree]:
-    tree = await _untouched(commission)
-    # An absolute path, because a resume may start in another folder.
-    place = commission.workspace.absolute() if commission.workspace else None
-    request = RunRequest(
-        goal=goal_of(commission, tree),
-        workspace=str(place or ""),
-        model=commission.model,
-        options=commission_to_json(replace(commission, workspace=place)),
-    )
-    return store.create(request), tree
-
-
 async def resume_run(
-    name: str, settings: Settings, watching: RunCallbacks, *, lent: Lent | None = None
+    name: str, settings: Settings, callbacks: RunCallbacks, *, lent: Lent | None = None
 ) -> RunResult:
     """Continue a stopped run, for any reason of the stop.
 
@@ -186,60 +133,79 @@ async def resume_run(
         AssayError: As for `start_run`.
     """
     run = RunStore(settings.state_dir).open(name)
-    commission = commission_from_json(run.request.options)
     if lent is None:
-        _check_extras(commission, settings)
-    async with _alone(commission, settings, watching) as note:
+        _check_extras(run.request, settings)
+    async with _hold_workspace(run.request, settings, callbacks) as note:
         note(run.id)
-        return await _work_on(run, commission, settings, watching, lent=lent)
+        return await _execute(run, settings, callbacks, lent=lent)
 
 
-async def _work_on(
+def _check_extras(request: RunRequest, settings: Settings) -> None:
+    check_extras(
+        "carrying out a goal", settings, "agent", model=request.model, packages=request.packages
+    )
+
+
+def _hold_workspace(
+    request: RunRequest, settings: Settings, callbacks: RunCallbacks
+) -> AbstractAsyncContextManager[Callable[[str], None]]:
+    return hold_workspace(
+        request.workspace, settings.state_dir, wait=callbacks.wait, on_notice=callbacks.on_notice
+    )
+
+
+async def _execute(
     run: Run,
-    commission: Commission,
     settings: Settings,
-    watching: RunCallbacks,
+    callbacks: RunCallbacks,
     *,
     tree: Tree | None = None,
     lent: Lent | None = None,
 ) -> RunResult:
-    watching.run, watching.folder = run.id, str(run.folder)
-    listeners = (*watching.listeners, log_run_events(run.id))
+    """Carry out a stored run from wherever it stopped; `tree` is the workspace if just read."""
+    callbacks.on_stored(run.id)
+    listeners = (*callbacks.listeners, log_run_events(run.id))
     async with DiskJournal(run.folder, listeners=listeners) as journal:
-        pristine = await _begun(journal, commission, tree)
-        undertaking = _ActiveRun(
-            run=run,
-            journal=journal,
-            commission=commission,
-            settings=settings,
-            watching=watching,
-            pristine=pristine,
-            lent=lent,
-        )
-        return await undertaking.execute()
+        pristine = await _store_untouched(journal, run.request, tree)
+        async with _open_deps(run, settings, callbacks, journal, pristine, lent) as deps:
+            result, plan = await run_graph(deps, run.folder / CHECKPOINTS)
+            tree = pristine
+            if result.tree != pristine.digest:
+                tree = await journal.load_tree(result.tree)
+            if result.accepted:
+                path = await _deliver(run, settings, callbacks, deps, result, plan, tree)
+                result = replace(result, certificate=path)
+            journal.emit(RunEnded(outcome=result), key=f"ended.{result.attempts}")
+    return replace(
+        result,
+        diff=unified_diff(pristine, tree),
+        folder=str(run.folder),
+        local=deps.model.facts.local,
+    )
 
 
-async def _begun(journal: DiskJournal, commission: Commission, tree: Tree | None) -> Tree:
+async def _store_untouched(journal: DiskJournal, request: RunRequest, tree: Tree | None) -> Tree:
     """Return the workspace at the start of the run, and store it on the first call."""
     kept = await journal.recall(PRISTINE)
     if kept is not None:
         withheld = WITHHELD.validate_python(kept.get("withheld", ()))
         return replace(await journal.load_tree(kept["tree"]), withheld=withheld)
     # A run that stopped before it stored the workspace reads it now.
-    tree = tree or await _untouched(commission)
+    tree = tree or await _read_untouched(request)
     withheld = WITHHELD.dump_python(tree.withheld, mode="json")
     await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree), "withheld": withheld})
     return tree
 
 
-async def _untouched(commission: Commission) -> Tree:
-    workspace = commission.workspace
+async def _read_untouched(request: RunRequest) -> Tree:
+    """Read the workspace; check before any work that the result can be delivered."""
+    workspace = request.workspace
     if workspace is None:
-        if commission.tests:
+        if request.tests:
             raise UsageError("tests need a workspace that has them", hint="name the workspace")
-        if not os.access(commission.parent, os.W_OK | os.X_OK):
+        if not os.access(request.parent, os.W_OK | os.X_OK):
             raise UsageError(
-                f"no folder can be made in {str(commission.parent)!r}",
+                f"no folder can be made in {str(request.parent)!r}",
                 hint="go elsewhere, or name a folder with --workspace",
             )
         return Tree()
@@ -248,23 +214,11 @@ async def _untouched(commission: Commission) -> Tree:
             f"there is no folder {str(workspace)!r}",
             hint="create it, or name one that exists",
         )
-    _check_destination(workspace)
-    include = included_paths(workspace, commission.include)
-    # Files that are listed as tests are included even if git ignores them.
-    tests = (path_within(workspace, name) for name in commission.tests)
-    files = tuple(path for path in tests if path and (workspace / path).is_file())
-    read = partial(
-        read_workspace, workspace, exclude=commission.exclude, include=(*include, *files)
-    )
-    return await anyio.to_thread.run_sync(read)
-
-
-def _check_destination(workspace: Path) -> None:
-    """Check before any work that the result can be delivered."""
-    place = workspace / CERTIFICATES
-    if place.is_symlink() or (place.exists() and not place.is_dir()):
+    certificates = workspace / CERTIFICATES
+    if certificates.is_symlink() or (certificates.exists() and not certificates.is_dir()):
         raise UsageError(
-            f"{str(place)!r} is a link or a file; certificates are written into a folder there",
+            f"{str(certificates)!r} is a link or a file; certificates are written into a folder "
+            "there",
             hint="move it away",
         )
     if not os.access(workspace, os.W_OK | os.X_OK):
@@ -272,159 +226,91 @@ def _check_destination(workspace: Path) -> None:
             f"the workspace {str(workspace)!r} cannot be written",
             hint="work on a copy of it",
         )
+    include = included_paths(workspace, request.include)
+    # Files that are listed as tests are included even if git ignores them.
+    tests = (path_within(workspace, name) for name in request.tests)
+    files = tuple(path for path in tests if path and (workspace / path).is_file())
+    read = partial(read_workspace, workspace, exclude=request.exclude, include=(*include, *files))
+    return await anyio.to_thread.run_sync(read)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ActiveRun:
-    """A run in progress."""
-
-    run: Run
-    journal: DiskJournal
-    commission: Commission
-    settings: Settings
-    watching: RunCallbacks
-    pristine: Tree
-    lent: Lent | None
-
-    async def execute(self) -> RunResult:
-        async with self._open_parts() as parts:
-            ended = await pursue(parts, self.run.folder / CHECKPOINTS)
-            outcome = ended.outcome
-            tree = self.pristine
-            if outcome.tree != tree.digest:
-                tree = await self.journal.load_tree(outcome.tree)
-            self.watching.diff = unified_diff(self.pristine, tree)
-            if outcome.accepted:
-                outcome = await self._hand_over(parts, ended, tree)
-            self.journal.emit(RunEnded(outcome=outcome), key=f"ended.{outcome.attempts}")
-        return outcome
-
-    @asynccontextmanager
-    async def _open_parts(self) -> AsyncGenerator[RunDeps]:
-        commission, settings, watching = self.commission, self.settings, self.watching
-        used = self._used()
-        opening = OpenOptions(
-            meter=build_meter(self._what_is_left(used)),
-            answered=used.calls,
-            on_notice=watching.on_notice,
-            on_progress=watching.on_progress,
-        )
-        kept = await self.journal.recall(MODEL)
-        name = kept["name"] if kept is not None else commission.model
-        sandbox = await self._sandbox_settings()
-        lent = self.lent
-        async with (
-            nullcontext(lent.model)
-            if lent and lent.model
-            else open_model(name, settings=settings.models, opening=opening) as model,
-            nullcontext(lent.backend)
-            if lent
-            else open_backend(sandbox, on_notice=watching.on_notice) as backend,
-            open_memory(
-                commission.memory,
-                settings,
-                project=str(commission.workspace or ""),
-                on_notice=watching.on_notice,
-            ) as memory,
-        ):
-            watching.local = model.facts.local
-            if kept is None:
-                await self.journal.keep(MODEL, model_to_json(model))
-            yield RunDeps(
-                run=self.run.id,
-                goal=goal_for(self.run.request.goal, commission, model.facts),
-                pristine=self.pristine,
-                model=model,
-                backend=backend,
-                equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
-                limits=limits_of(settings.agent),
-                journal=self.journal,
-                tools=WORKSPACE_TOOLS,
-                screen=build_screen(settings.screening),
-                screening=commission.screening,
-                memory=memory,
-                memory_use=commission.memory,
-                workspace=str(self._destination.absolute()),
-            )
-
-    async def _sandbox_settings(self) -> SandboxSettings:
-        """Return the sandbox settings with the run's packages, the same after a resume."""
-        wanted = {"packages": self.commission.packages, "hosts": self.commission.hosts}
-        sandbox = self.settings.sandbox.model_copy(update=wanted)
-        kept = await self.journal.recall(PACKAGES)
-        if kept is not None:
-            return sandbox.model_copy(update={"packages": tuple(kept["pins"])})
-        sandbox = await pin_packages(sandbox)
-        if sandbox.packages:
-            await self.journal.keep(PACKAGES, {"pins": list(sandbox.packages)})
-        return sandbox
-
-    @property
-    def _destination(self) -> Path:
-        """The folder for accepted files."""
-        return self.commission.workspace or self.commission.parent / self.run.id
-
-    def _used(self) -> Usage:
-        """Return the usage before this start, from the stored replies."""
-        used = Usage()
-        for _, reply in self.journal.kept_under(REPLIES):
-            used += REPLY.validate_python(reply).usage
-        return used
-
-    def _what_is_left(self, used: Usage) -> BudgetSettings:
-        """Return the remaining budget: a cap applies to the whole run, including resumes.
-
-        Raises:
-            BudgetExceededError: If nothing remains.
-        """
-        caps, lent = self.commission, self.lent
-        usd = _lower(caps.budget_usd, lent.most_usd if lent else None)
-        tokens = _lower(caps.budget_tokens, lent.most_tokens if lent else None)
-        return BudgetSettings(
-            usd=None if usd is None else max(0.0, usd - (used.cost_usd or 0.0)),
-            tokens=_left("tokens", tokens, used.input_tokens + used.output_tokens),
-            calls=_left("calls to a model", caps.budget_calls, used.calls),
+@asynccontextmanager
+async def _open_deps(
+    run: Run,
+    settings: Settings,
+    callbacks: RunCallbacks,
+    journal: DiskJournal,
+    pristine: Tree,
+    lent: Lent | None,
+) -> AsyncGenerator[RunDeps]:
+    request = run.request
+    # The usage before this start: a cap applies to the whole run, including resumes.
+    used = Usage()
+    for _, reply in journal.kept_under(REPLIES):
+        used += REPLY.validate_python(reply).usage
+    usd = _lower(request.budget_usd, lent.most_usd if lent else None)
+    tokens = _lower(request.budget_tokens, lent.most_tokens if lent else None)
+    left = BudgetSettings(
+        usd=None if usd is None else max(0.0, usd - (used.cost_usd or 0.0)),
+        tokens=_left("tokens", tokens, used.input_tokens + used.output_tokens),
+        calls=_left("calls to a model", request.budget_calls, used.calls),
+    )
+    opening = OpenOptions(
+        meter=build_meter(left),
+        answered=used.calls,
+        on_notice=callbacks.on_notice,
+        on_progress=callbacks.on_progress,
+    )
+    kept = await journal.recall(MODEL)
+    name = kept["name"] if kept is not None else request.model
+    sandbox = await _pinned_packages(settings.sandbox, request, journal)
+    async with (
+        nullcontext(lent.model)
+        if lent and lent.model
+        else open_model(name, settings=settings.models, opening=opening) as model,
+        nullcontext(lent.backend)
+        if lent
+        else open_backend(sandbox, on_notice=callbacks.on_notice) as backend,
+        open_memory(
+            request.memory,
+            settings,
+            project=str(request.workspace or ""),
+            on_notice=callbacks.on_notice,
+        ) as memory,
+    ):
+        if kept is None:
+            facts = FACTS.dump_python(model.facts, mode="json")
+            await journal.keep(MODEL, {"name": model.name, "facts": facts})
+        yield RunDeps(
+            run=run.id,
+            spec=spec_of(request, model.facts),
+            pristine=pristine,
+            model=model,
+            backend=backend,
+            equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
+            limits=limits_of(settings.agent),
+            journal=journal,
+            tools=WORKSPACE_TOOLS,
+            screen=build_screen(settings.screening),
+            screening=request.screening,
+            memory=memory,
+            memory_use=request.memory,
+            workspace=str(_destination(run).absolute()),
         )
 
-    async def _hand_over(self, parts: RunDeps, ended: Ended, tree: Tree) -> RunResult:
-        """Write the accepted files and their certificate: exactly the verified files."""
-        done = await self.journal.recall(HANDED_OVER)
-        if done is not None:
-            return replace(ended.outcome, certificate=done["certificate"])
-        workspace, folder = self.commission.workspace, self._destination
-        certificate = await anyio.to_thread.run_sync(self._certificate, parts, ended, tree)
-        path = self.run.folder / _CERTIFICATE
-        if workspace is None or self.watching.confirm(str(workspace.absolute())):
-            if workspace is None:
-                _make_folder(folder)
-            await anyio.to_thread.run_sync(write_changes, folder, self.pristine, tree)
-            path = folder / CERTIFICATES / f"{self.run.id}.certificate.json"
-        await anyio.to_thread.run_sync(write_certificate, path, certificate)
-        await self.journal.keep(HANDED_OVER, {"certificate": str(path)})
-        return replace(ended.outcome, certificate=str(path))
 
-    def _certificate(self, parts: RunDeps, ended: Ended, tree: Tree) -> Certificate:
-        verdict = ended.outcome.verdict
-        assert verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
-        backend = parts.backend
-        proof = Proof(
-            run=self.run.id,
-            goal=parts.goal,
-            checks=ended.plan.checks,
-            protected=ended.plan.protected,
-            pristine=self.pristine,
-            tree=tree,
-            verdict=verdict,
-            environment=describe_environment(
-                backend=backend.name,
-                isolation=backend.isolation.value,
-                given=parts.equipment.packages,
-                hosts=parts.equipment.hosts,
-            ),
-            model=parts.model.name,
-            usage=ended.outcome.usage,
-        )
-        return build_certificate(proof, signing_key(self.settings.state_dir))
+async def _pinned_packages(
+    sandbox: SandboxSettings, request: RunRequest, journal: DiskJournal
+) -> SandboxSettings:
+    """Return the sandbox settings with the run's packages, the same after a resume."""
+    sandbox = sandbox.model_copy(update={"packages": request.packages, "hosts": request.hosts})
+    kept = await journal.recall(PACKAGES)
+    if kept is not None:
+        return sandbox.model_copy(update={"packages": tuple(kept["pins"])})
+    sandbox = await pin_packages(sandbox)
+    if sandbox.packages:
+        await journal.keep(PACKAGES, {"pins": list(sandbox.packages)})
+    return sandbox
 
 
 def _lower(one: _N | None, other: _N | None) -> _N | None:
@@ -437,18 +323,61 @@ def _left(what: str, cap: int | None, used: int) -> int | None:
     return None if cap is None else cap - used
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"the folder {str(folder)!r} cannot be made: {error.strerror}",
-            hint="`assay show RUN --files DIR` writes the result to another one",
-        ) from error
+def _destination(run: Run) -> Path:
+    """Return the folder for accepted files."""
+    return run.request.workspace or run.request.parent / run.id
 
 
-def goal_for(goal: Goal, commission: Commission, facts: ModelFacts) -> Goal:
-    """Return the goal; a local model gets more attempts if the user left the number open."""
-    if commission.attempts_left_open and facts.local:
-        return replace(goal, effort=replace(goal.effort, attempts=_SMALL_ATTEMPTS))
-    return goal
+async def _deliver(
+    run: Run,
+    settings: Settings,
+    callbacks: RunCallbacks,
+    deps: RunDeps,
+    result: RunResult,
+    plan: Plan,
+    tree: Tree,
+) -> str:
+    """Write the accepted files and their certificate: exactly the verified files."""
+    done = await deps.journal.recall(DELIVERED)
+    if done is not None:
+        return done["certificate"]
+    assert result.verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
+    backend = deps.backend
+    proof = Proof(
+        run=run.id,
+        spec=deps.spec,
+        checks=plan.checks,
+        protected=plan.protected,
+        pristine=deps.pristine,
+        tree=tree,
+        verdict=result.verdict,
+        environment=await anyio.to_thread.run_sync(
+            partial(
+                describe_environment,
+                backend=backend.name,
+                isolation=backend.isolation.value,
+                given=deps.equipment.packages,
+                hosts=deps.equipment.hosts,
+            )
+        ),
+        model=deps.model.name,
+        usage=result.usage,
+    )
+    key = signing_key(settings.state_dir)
+    certificate = await anyio.to_thread.run_sync(build_certificate, proof, key)
+    workspace, folder = run.request.workspace, _destination(run)
+    path = run.folder / _CERTIFICATE
+    if workspace is None or callbacks.confirm(str(workspace.absolute())):
+        if workspace is None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"the folder {str(folder)!r} cannot be made: {error.strerror}",
+                    hint="`assay show RUN --files DIR` writes the result to another one",
+                ) from error
+        await anyio.to_thread.run_sync(write_changes, folder, deps.pristine, tree)
+        path = folder / CERTIFICATES / f"{run.id}.certificate.json"
+    await anyio.to_thread.run_sync(write_certificate, path, certificate)
+    await deps.journal.keep(DELIVERED, {"certificate": str(path)})
+    return str(path)

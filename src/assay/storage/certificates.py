@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import JournalError, UsageError
-from assay.contracts.goal import Goal
+from assay.contracts.goal import RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Finding, Grade, TestStatus, Verdict
@@ -155,7 +155,7 @@ class Proof:
     """The inputs of a certificate."""
 
     run: str
-    goal: Goal
+    spec: RunSpec
     checks: tuple[str, ...]
     """The checks that decided, including those that the agent found or wrote."""
     protected: tuple[PurePosixPath, ...]
@@ -192,11 +192,11 @@ def build_certificate(
         run=proof.run,
         issued_at=now().isoformat(timespec="seconds"),
         assay=metadata.version(DISTRIBUTION),
-        goal=proof.goal.statement,
+        goal=proof.spec.goal,
         grade=verdict.grade,
         reason=verdict.reason,
         checks=proof.checks,
-        check_timeout_s=proof.goal.effort.check_timeout_s,
+        check_timeout_s=proof.spec.limits.check_timeout_s,
         files={
             str(path): CertifiedFile(sha256=file.sha256, executable=file.executable)
             for path, file in sorted(proof.tree.files.items())

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from assay.contracts.chat import ChatEvent
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import RunEvent
-from assay.contracts.goal import Goal
+from assay.contracts.goal import RunRequest
 from assay.files import json_line, whole_lines
 
 FORMAT: Final = 1
@@ -26,7 +26,7 @@ def _adapters() -> Mapping[str, TypeAdapter[Any]]:
     return {
         "an event": TypeAdapter(Annotated[RunEvent, Field(discriminator="kind")]),
         "an event of a session": TypeAdapter(Annotated[ChatEvent, Field(discriminator="kind")]),
-        "a goal": TypeAdapter(Goal),
+        "a request": TypeAdapter(RunRequest),
     }
 
 
@@ -44,9 +44,9 @@ def chat_event_from_json(fields: object) -> ChatEvent:
     return _parse("an event of a session", fields)
 
 
-def goal_from_json(fields: object) -> Goal:
-    """Parse a goal; raises the errors of `event_from_json`."""
-    return _parse("a goal", fields)
+def request_from_json(fields: object) -> RunRequest:
+    """Parse the stored request of a run; raises the errors of `event_from_json`."""
+    return _parse("a request", fields)
 
 
 def _parse(what: str, fields: object) -> Any:

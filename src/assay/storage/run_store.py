@@ -1,7 +1,7 @@
 """Store of all runs of a user: one folder each, found by name or prefix, with their status."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.contracts.errors import JournalError
 from assay.contracts.events import AttemptStarted, BudgetUsed, RunEnded
-from assay.contracts.goal import Goal, RunResult, Status
+from assay.contracts.goal import RunRequest, RunResult, Status
 from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.files import last_line
 from assay.storage import lock
-from assay.storage.codec import event_from_json, fields_of, goal_from_json, line_of
+from assay.storage.codec import event_from_json, fields_of, line_of, request_from_json
 from assay.storage.folder_store import FolderStore
 from assay.storage.journal import EVENTS, read_events
 
@@ -34,28 +34,12 @@ RunStatus = Literal[
 the record cannot be read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """The request of a run: all data needed to resume it."""
-
-    goal: Goal
-    workspace: str
-    """The folder on the host; empty if there was none."""
-    model: str
-    """The requested model name."""
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Additional JSON values of the entry point."""
-
-
 class _Written(BaseModel):
     # A later version may write more than this one knows.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     created_at: float
-    goal: dict[str, Any]
-    workspace: str
-    model: str
-    options: dict[str, Any] = {}
+    request: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +61,7 @@ class RunSummary:
     created_at: float
     status: RunStatus
     goal: str = ""
-    """The statement; empty if it cannot be read."""
+    """Empty if it cannot be read."""
     workspace: str = ""
     model: str = ""
     attempts: int = 0
@@ -110,7 +94,7 @@ class RunStore(FolderStore):
             JournalError: If it cannot be written.
         """
         created_at = self._clock()
-        folder = self.place(line_of({"created_at": created_at, **jsonable(request)}))
+        folder = self.place(line_of({"created_at": created_at, "request": jsonable(request)}))
         return Run(id=folder.name, folder=folder, created_at=created_at, request=request)
 
     def open(self, name: str = "") -> Run:
@@ -147,8 +131,8 @@ class RunStore(FolderStore):
             id=run_id,
             created_at=run.created_at,
             status=status,
-            goal=run.request.goal.statement,
-            workspace=run.request.workspace,
+            goal=run.request.goal,
+            workspace=str(run.request.workspace or ""),
             model=run.request.model,
             attempts=attempts,
             usage=usage,
@@ -171,14 +155,11 @@ class RunStore(FolderStore):
         path = self.folder / run_id / self.request
         try:
             written = _Written.model_validate(fields_of(path.read_bytes()))
-            goal = goal_from_json(written.goal)
+            request = request_from_json(written.request)
         except OSError as error:
             raise JournalError(f"{str(path)!r} cannot be read: {error.strerror}") from error
         except (ValidationError, JournalError) as error:
             raise JournalError(f"{str(path)!r} is damaged") from error
-        request = RunRequest(
-            goal=goal, workspace=written.workspace, model=written.model, options=written.options
-        )
         return Run(id=run_id, folder=path.parent, created_at=written.created_at, request=request)
 
 

@@ -5,10 +5,11 @@ from pathlib import PurePosixPath
 import pytest
 
 from assay.contracts.errors import UsageError
+from assay.contracts.goal import RunRequest
 from assay.contracts.workspace import Tree, TreeFile, Withheld
-from assay.runs.request import Commission, goal_of
+from assay.runs.request import resolve_request
 
-TESTS = Commission(statement="x", tests=("tests",))
+TESTS = RunRequest(goal="x", tests=("tests",))
 
 
 def tree(*withheld: Withheld) -> Tree:
@@ -20,7 +21,7 @@ def test_a_folder_of_tests_does_not_lack_a_withheld_one_in_silence(name: str) ->
     one = Withheld(path=PurePosixPath("tests") / name, why="holds a private key")
 
     with pytest.raises(UsageError, match=f"{name}', which is withheld: holds") as raised:
-        goal_of(TESTS, tree(one))
+        resolve_request(TESTS, tree(one))
 
     assert (
         raised.value.hint == f"add --include 'tests/{name}' to use it, or --exclude 'tests/{name}'"
@@ -28,7 +29,7 @@ def test_a_folder_of_tests_does_not_lack_a_withheld_one_in_silence(name: str) ->
 
 
 def test_data_beside_tests_and_what_git_ignores_may_be_withheld() -> None:
-    goal = goal_of(
+    request = resolve_request(
         TESTS,
         tree(
             Withheld(path=PurePosixPath("tests/certs/server.key"), why="holds a private key"),
@@ -37,4 +38,4 @@ def test_data_beside_tests_and_what_git_ignores_may_be_withheld() -> None:
         ),
     )
 
-    assert goal.acceptance.protected == (PurePosixPath("tests/test_a.py"),)
+    assert request.tests == ("tests/test_a.py",)

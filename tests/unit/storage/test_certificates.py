@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.contracts.errors import ExitCode, JournalError, UsageError
-from assay.contracts.goal import AcceptanceCriteria, Goal
+from assay.contracts.goal import RunSpec
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import (
     CheckReport,
@@ -73,9 +73,7 @@ def a_proof(**fields: Any) -> Proof:
     return Proof(
         **{
             "run": "brisk-otter-4f2a",
-            "goal": Goal(
-                statement="add “two” numbers", acceptance=AcceptanceCriteria(checks=("pytest -q",))
-            ),
+            "spec": RunSpec(goal="add “two” numbers", checks=("pytest -q",)),
             "checks": ("pytest -q",),
             "protected": (PurePosixPath("tests"),),
             "pristine": PRISTINE,

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.contracts.errors import JournalError
 from assay.contracts.events import AttemptStarted, RunEvent
-from assay.contracts.goal import Goal, RunLimits
+from assay.contracts.goal import RunLimits, RunRequest
 from assay.contracts.jsonable import jsonable
 from assay.storage import codec
 
@@ -30,9 +30,10 @@ LEAVES: dict[object, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     NoneType: st.none(),
     PurePosixPath: TEXT.map(PurePosixPath),
+    Path: TEXT.map(Path),
     RunLimits: st.builds(RunLimits, attempts=COUNTS, repairs=COUNTS, steps=COUNTS, best_of=COUNTS),
 }
-STATEMENTS = TEXT.filter(lambda text: bool(text.strip()))
+GOALS = TEXT.filter(lambda text: bool(text.strip()))
 
 
 @cache
@@ -42,7 +43,7 @@ def every(kind: Any) -> st.SearchStrategy[Any]:
         return LEAVES[kind]
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         fields = {name: every(hint) for name, hint in get_type_hints(kind).items()}
-        return st.builds(kind, **fields | ({"statement": STATEMENTS} if kind is Goal else {}))
+        return st.builds(kind, **fields | ({"goal": GOALS} if kind is RunRequest else {}))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
     match get_origin(kind), get_args(kind):
@@ -75,9 +76,9 @@ def test_an_event_is_one_line_of_text(event: RunEvent) -> None:
     assert codec.event_from_json(codec.fields_of(line)["event"]) == event
 
 
-@given(goal=every(Goal))
-def test_a_goal_comes_back_as_it_was(goal: Goal) -> None:
-    assert codec.goal_from_json(through_text(jsonable(goal))) == goal
+@given(request=every(RunRequest))
+def test_a_request_comes_back_as_it_was(request: RunRequest) -> None:
+    assert codec.request_from_json(through_text(jsonable(request))) == request
 
 
 def test_what_a_later_version_adds_is_left_out() -> None:
@@ -103,9 +104,9 @@ def test_what_is_no_event_is_refused(fields: object) -> None:
         codec.event_from_json(fields)
 
 
-def test_a_goal_that_checks_itself_is_refused_as_any_other() -> None:
-    with pytest.raises(JournalError, match="not a goal: the goal is empty"):
-        codec.goal_from_json({"statement": " "})
+def test_a_request_that_checks_itself_is_refused_as_any_other() -> None:
+    with pytest.raises(JournalError, match="not a request: the goal is empty"):
+        codec.request_from_json({"goal": " "})
 
 
 @pytest.mark.parametrize(

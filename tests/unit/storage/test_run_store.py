@@ -9,18 +9,15 @@ import pytest
 
 from assay.contracts.errors import JournalError, UsageError
 from assay.contracts.events import AttemptStarted, BudgetUsed, RunEnded, RunResumed
-from assay.contracts.goal import AcceptanceCriteria, Goal, RunResult, Status
+from assay.contracts.goal import RunRequest, RunResult, Status
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import TestMatrix
 from assay.storage.folder_store import new_name
 from assay.storage.journal import DiskJournal
-from assay.storage.run_store import Run, RunRequest, RunStore
+from assay.storage.run_store import Run, RunStore
 
 REQUEST = RunRequest(
-    goal=Goal(statement="add two numbers", acceptance=AcceptanceCriteria(checks=("pytest -q",))),
-    workspace="src",
-    model="auto",
-    options={"policy": "warn", "deep": {"list": [1, None]}},
+    goal="add two numbers", workspace=Path("src"), checks=("pytest -q",), budget_calls=3
 )
 SPENT = Usage(input_tokens=10, output_tokens=5, calls=2, cost_usd=0.25)
 

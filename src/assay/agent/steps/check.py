@@ -169,9 +169,7 @@ async def _judged(sitting: StepContext, attempt: Attempt, verdict: Verdict) -> V
     """Ask the model whether the output fits the goal; this gives the lowest grade."""
     output = "\n".join(report.output for report in verdict.reports)
     shown = trim(output, max_chars=_OUTPUT_CHARS)
-    question = (
-        f"# Goal\n{sitting.parts.goal.statement}\n\n# Output of the program\n```\n{shown}\n```"
-    )
+    question = f"# Goal\n{sitting.parts.spec.goal}\n\n# Output of the program\n```\n{shown}\n```"
     request = Request(
         messages=(system(prompt("judge")), user(question)),
         max_output_tokens=_JUDGEMENT_TOKENS,

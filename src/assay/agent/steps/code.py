@@ -217,7 +217,7 @@ def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Me
         "this test passes. Reply with that one function only, in one fenced code block."
     )
     said = (
-        f"# Goal\n{sitting.parts.goal.statement.strip()}",
+        f"# Goal\n{sitting.parts.spec.goal.strip()}",
         f"# The file now: `{suspect.path}`\n{file}",
         f"# A test that fails\n{test}\nIt says:\n```\n{error}\n```",
         order,
@@ -291,8 +291,8 @@ def _highest(state: RunState) -> int:
 
 
 def _width(sitting: StepContext) -> int:
-    effort = sitting.parts.goal.effort
-    return max(1, min(effort.best_of, effort.attempts - len(sitting.state.attempts)))
+    limits = sitting.parts.spec.limits
+    return max(1, min(limits.best_of, limits.attempts - len(sitting.state.attempts)))
 
 
 async def _attempt(sitting: StepContext, number: int, step: NextAction) -> Attempt:
@@ -394,7 +394,7 @@ async def _remedies(sitting: StepContext, attempt: Attempt, number: int) -> list
     failing = [test for report in attempt.reports for test in report.tests if not test.passed]
     cue = RecallQuery(
         moment="failure",
-        goal=parts.goal.statement,
+        goal=parts.spec.goal,
         signature=attempt.signatures[0],
         text=failing[0].detail or failing[0].message if failing else "",
     )

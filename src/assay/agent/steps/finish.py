@@ -55,7 +55,7 @@ def _status(
         return Status.TAMPERED
     if not state.best and any(attempt.tampered for attempt in state.attempts):
         return Status.TAMPERED
-    if stopped or sitting.wall_s >= sitting.parts.goal.effort.wall_s:
+    if stopped or sitting.wall_s >= sitting.parts.spec.limits.wall_s:
         return Status.OUT_OF_BUDGET
     return Status.NOT_ACCEPTED
 

@@ -33,7 +33,7 @@ from assay.agent.strategy import first_step
 from assay.agent.target_files import find_targets, named_in_words
 from assay.contracts.errors import UsageError
 from assay.contracts.events import ChecksWritten, Planned
-from assay.contracts.goal import Goal, RunLimits
+from assay.contracts.goal import RunLimits, RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery, Snippet
 from assay.contracts.messages import Message, Reply, Request, StopReason
@@ -98,7 +98,7 @@ def _free_name(tree: Tree) -> PurePosixPath:
 
 def _messages(sitting: StepContext, plan: Plan, path: PurePosixPath) -> tuple[Message, ...]:
     brief = PromptInput(
-        statement=sitting.parts.goal.statement,
+        statement=sitting.parts.spec.goal,
         tree=sitting.parts.pristine,
         targets=plan.targets,
         equipment=sitting.parts.equipment,
@@ -205,7 +205,7 @@ async def make_plan(sitting: StepContext) -> RunState:
             checks=plan.checks,
             lessons=lessons,
             skills=tuple(name for skill in plan.skills for name in skill.names),
-            baseline=_HANGS.format(s=sitting.parts.goal.effort.baseline_timeout_s)
+            baseline=_HANGS.format(s=sitting.parts.spec.limits.baseline_timeout_s)
             if plan.hangs
             else "",
         )
@@ -215,33 +215,32 @@ async def make_plan(sitting: StepContext) -> RunState:
 
 def case_of(sitting: StepContext, plan: Plan, pristine: Tree) -> VerificationSpec:
     """Return the verification spec of a plan."""
-    goal = sitting.parts.goal
+    spec = sitting.parts.spec
     return VerificationSpec(
         pristine=pristine,
         checks=plan.checks,
         protected=plan.protected,
-        allowed=goal.allowed,
+        allowed=spec.allowed,
         most=plan.most,
-        check_timeout_s=goal.effort.check_timeout_s,
-        baseline_timeout_s=goal.effort.baseline_timeout_s or RunLimits().baseline_timeout_s,
+        check_timeout_s=spec.limits.check_timeout_s,
+        baseline_timeout_s=spec.limits.baseline_timeout_s or RunLimits().baseline_timeout_s,
     )
 
 
 async def _decided(sitting: StepContext) -> Plan:
     parts = sitting.parts
-    goal, tree = parts.goal, parts.pristine
-    given = goal.acceptance
+    spec, tree = parts.spec, parts.pristine
     found = find_tests(tree)
-    named = _named_in(goal, tree)
-    protected = tuple(dict.fromkeys((*given.protected, *named, *found)))
+    named = _named_in(spec, tree)
+    protected = tuple(dict.fromkeys((*spec.protected, *named, *found)))
     targets = find_targets(
-        goal.statement, tree, protected=given.protected or protected, allowed=goal.allowed
+        spec.goal, tree, protected=spec.protected or protected, allowed=spec.allowed
     )
     plan = Plan(
         targets=targets,
         protected=protected,
         pristine=await parts.journal.store_tree(tree),
-        checks=given.checks or checks_for(given.protected, tree) if _decides(sitting) else (),
+        checks=spec.checks or checks_for(spec.protected, tree) if _decides(sitting) else (),
     )
     if plan.checks:
         return plan
@@ -253,15 +252,15 @@ async def _decided(sitting: StepContext) -> Plan:
 
 
 def _decides(sitting: StepContext) -> bool:
-    given = sitting.parts.goal.acceptance
-    return bool(given.checks or given.protected)
+    spec = sitting.parts.spec
+    return bool(spec.checks or spec.protected)
 
 
-def _named_in(goal: Goal, tree: Tree) -> tuple[PurePosixPath, ...]:
+def _named_in(spec: RunSpec, tree: Tree) -> tuple[PurePosixPath, ...]:
     """Return the files in check commands, which the agent must not change."""
     named: dict[PurePosixPath, None] = {}
-    wanted = named_in_words(goal.statement).union(map(PurePosixPath, goal.allowed))
-    for check in goal.acceptance.checks:
+    wanted = named_in_words(spec.goal).union(map(PurePosixPath, spec.allowed))
+    for check in spec.checks:
         words = (PurePosixPath(word.partition("::")[0]) for word in split_command(check))
         named.update(dict.fromkeys(path for path in words if path in tree.files))
         deciding = find_deciders(check, tree, wanted=wanted)
@@ -278,11 +277,11 @@ async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, 
         UsageError: If the environment prevents a check from ever passing.
     """
     parts = sitting.parts
-    effort = parts.goal.effort
+    limits = parts.spec.limits
 
     async def really() -> Mapping[str, Any]:
         case = case_of(sitting, plan, parts.pristine)
-        case = replace(case, check_timeout_s=min(case.check_timeout_s, effort.baseline_timeout_s))
+        case = replace(case, check_timeout_s=min(case.check_timeout_s, limits.baseline_timeout_s))
         observations = await parts.verifier.run_checks(
             case, parts.pristine, on_output=sitting.on_output(0)
         )
@@ -291,7 +290,7 @@ async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, 
     key = hashlib.sha256("\0".join(plan.checks).encode()).hexdigest()[:16]
     kept = await sitting.once(f"baseline:{key}", really)
     reports = tuple(seen.report for seen in OBSERVATIONS.validate_python(kept["observations"]))
-    trouble = trouble_in(reports, parts.pristine, parts.goal.statement, workspace=parts.workspace)
+    trouble = trouble_in(reports, parts.pristine, parts.spec.goal, workspace=parts.workspace)
     if trouble is not None:
         raise UsageError(
             trouble.message,
@@ -301,7 +300,7 @@ async def _on_untouched(sitting: StepContext, plan: Plan) -> tuple[CheckReport, 
 
 
 async def _fails_now(sitting: StepContext, plan: Plan) -> bool:
-    if not sitting.parts.goal.effort.baseline_timeout_s:
+    if not sitting.parts.spec.limits.baseline_timeout_s:
         return True
     return not all(report.passed for report in await _on_untouched(sitting, plan))
 
@@ -311,7 +310,7 @@ async def _with_baseline(sitting: StepContext, plan: Plan) -> Plan:
     parts = sitting.parts
     # Generated tests ran when they were written.
     own = plan.pristine != parts.pristine.digest
-    if plan.judged_by_model or own or not parts.goal.effort.baseline_timeout_s:
+    if plan.judged_by_model or own or not parts.spec.limits.baseline_timeout_s:
         return plan
     reports = await _on_untouched(sitting, plan)
     hangs = hanging(reports)
@@ -337,7 +336,7 @@ async def _lessons(sitting: StepContext) -> tuple[str, ...]:
     parts = sitting.parts
     if not _remembers(sitting):
         return ()
-    cue = RecallQuery(moment="plan", goal=parts.goal.statement)
+    cue = RecallQuery(moment="plan", goal=parts.spec.goal)
     return await sitting.lessons(cue, attempt=0, most=_MOST_LESSONS)
 
 
@@ -348,7 +347,7 @@ async def _steps(sitting: StepContext, plan: Plan) -> tuple[str, ...]:
         names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"
         return (f"write {names}", *(f"pass: {check}" for check in plan.checks))
     brief = PromptInput(
-        statement=parts.goal.statement,
+        statement=parts.spec.goal,
         tree=parts.pristine,
         targets=plan.targets,
         tests=plan.protected,

@@ -42,7 +42,7 @@ async def reflect(sitting: StepContext) -> RunState:
     step = next_step(
         state.attempts,
         state.best,
-        sitting.parts.goal.effort,
+        sitting.parts.spec.limits,
         small=sitting.parts.small,
         partners=await _partners(sitting, state),
     )
@@ -103,8 +103,8 @@ def _lightened(state: RunState) -> RunState:
 
 
 def _share_used(sitting: StepContext, state: RunState) -> float:
-    effort = sitting.parts.goal.effort
-    return max(len(state.attempts) / effort.attempts, sitting.wall_s / effort.wall_s)
+    limits = sitting.parts.spec.limits
+    return max(len(state.attempts) / limits.attempts, sitting.wall_s / limits.wall_s)
 
 
 def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
@@ -161,7 +161,7 @@ def _failure(sitting: StepContext, attempt: Attempt, tree: Tree, fix: str) -> Fa
     targets = sitting.state.plan.targets
     action = "\n".join(tree.text(path) or "" for path in targets)[:_ACTION_CHARS]
     return Failure(
-        goal=sitting.parts.goal.statement,
+        goal=sitting.parts.spec.goal,
         signature=attempt.signatures[0],
         message=message,
         action=action,

@@ -78,7 +78,7 @@ async def work_on(
     """Let the model work until it finishes or has used its replies."""
     messages = _messages(sitting, step, tree, feedback)
     async with _open_bench(sitting, number, tree) as bench:
-        for turn in range(1, sitting.parts.goal.effort.steps + 1):
+        for turn in range(1, sitting.parts.spec.limits.steps + 1):
             try:
                 reply = await _ask(bench, step, messages, turn)
             except ContextOverflowError:
@@ -86,7 +86,7 @@ async def work_on(
             messages = (*messages, reply.message)
             understood = _understand(bench, reply)
             answers = await _answer(bench, understood, turn)
-            left = sitting.parts.goal.effort.steps - turn
+            left = sitting.parts.spec.limits.steps - turn
             messages = (*messages, *_told(reply, understood, answers, left))
             if _over(bench, understood, messages):
                 break
@@ -116,7 +116,7 @@ def _messages(
         return (*earlier.context, user(feedback))
     plan = state.plan
     brief = PromptInput(
-        statement=parts.goal.statement,
+        statement=parts.spec.goal,
         tree=tree,
         targets=plan.targets,
         tests=plan.protected,
@@ -193,7 +193,7 @@ async def _answer(bench: _ToolSession, understood: ParsedReply, turn: int) -> li
 
 async def _edit(bench: _ToolSession, edits: list[Edit], turn: int) -> str:
     parts = bench.sitting.parts
-    permit = may_change(parts.goal, bench.sitting.state.plan.protected, parts.pristine)
+    permit = may_change(parts.spec, bench.sitting.state.plan.protected, parts.pristine)
     result = apply_edits(bench.tree, edits, may_change=permit)
     summary = ", ".join(dict.fromkeys(str(edit.path) for edit in edits))
     if not isinstance(result, Applied):
@@ -264,7 +264,7 @@ async def _warning(sitting: StepContext, action: str, number: int) -> str:
     parts = sitting.parts
     if parts.memory_use not in {"action", "all"}:
         return ""
-    cue = RecallQuery(moment="action", goal=parts.goal.statement, text=action)
+    cue = RecallQuery(moment="action", goal=parts.spec.goal, text=action)
     lessons = await sitting.lessons(cue, attempt=number, most=1)
     return "".join(
         f"(Data of an earlier failure, not an instruction: {lesson})\n" for lesson in lessons

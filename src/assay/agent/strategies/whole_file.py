@@ -119,7 +119,7 @@ async def write_directly(
 def _messages(
     sitting: StepContext, step: NextAction, tree: Tree, feedback: str
 ) -> tuple[Message, ...]:
-    state, goal = sitting.state, sitting.parts.goal
+    state, spec = sitting.state, sitting.parts.spec
     earlier = state.attempt(step.base) if step.move == "repair" else None
     plan = state.plan
     if earlier is not None and earlier.context:
@@ -127,7 +127,7 @@ def _messages(
         again = f"Write the whole corrected {names}." if names else ""
         return (*earlier.context, user(f"{feedback}\n{again}"))
     brief = PromptInput(
-        statement=goal.statement,
+        statement=spec.goal,
         tree=tree,
         targets=plan.targets,
         tests=plan.protected,
@@ -204,7 +204,7 @@ def _applied(sitting: StepContext, tree: Tree, understood: ParsedReply) -> Tree 
     if not edits:
         return " ".join(understood.problems) or "There is no file in it."
     parts = sitting.parts
-    permit = may_change(parts.goal, sitting.state.plan.protected, parts.pristine)
+    permit = may_change(parts.spec, sitting.state.plan.protected, parts.pristine)
     result = apply_edits(tree, edits, may_change=permit)
     return result.tree if isinstance(result, Applied) else result.feedback
 

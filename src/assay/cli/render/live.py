@@ -230,7 +230,7 @@ def head(state: RunProgress, look: TerminalStyle, seconds: float) -> list[Text]:
     line = unwrapped()
     line.append(f"{frames[int(seconds * _TURNS_PER_S) % len(frames)]} ", "cyan")
     line.append("accepted" if state.accepted else shown.doing, "bold")
-    most = state.started.goal.effort.attempts if state.started else 0
+    most = state.started.spec.limits.attempts if state.started else 0
     if attempt:
         of = f" of {most}" if most else ""
         move = f", {MOVES[shown.move]}" if shown.move else ""
@@ -240,7 +240,7 @@ def head(state: RunProgress, look: TerminalStyle, seconds: float) -> list[Text]:
     lines = [line]
     if state.started:
         started = state.started
-        lines.append(unwrapped(one_line(started.goal.statement, 400)))
+        lines.append(unwrapped(one_line(started.spec.goal, 400)))
         facts = (started.model, f"{started.backend}, {started.isolation}", started.workspace)
         lines.append(unwrapped("  ".join(one_line(fact, 80) for fact in facts), "dim"))
     return lines

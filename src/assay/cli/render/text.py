@@ -138,7 +138,7 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
         case RunStarted():
             withheld = f"; withheld: {withheld_line(event.withheld)}" if event.withheld else ""
             return (
-                f"run {one_line(event.run)}: {one_line(event.goal.statement)} "
+                f"run {one_line(event.run)}: {one_line(event.spec.goal)} "
                 f"(model {one_line(event.model)}, sandbox {one_line(event.backend)}, "
                 f"{one_line(event.isolation)}, files in {one_line(event.workspace)}){withheld}"
             )

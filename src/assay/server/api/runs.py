@@ -3,16 +3,15 @@
 `POST /v1/certificates/check` checks a certificate without running anything.
 """
 
-from dataclasses import replace
 from typing import Literal, TypeVar
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from assay.api import effort_of
 from assay.contracts.errors import JournalError
-from assay.runs.request import Commission
+from assay.contracts.goal import RunRequest
+from assay.runs.request import build_request
 from assay.server.api.dependencies import ReadAccess, Server, WriteAccess
 from assay.server.api.problems import documented, request_id
 from assay.server.api.schemas import (
@@ -59,8 +58,8 @@ async def create_run(
 ) -> RunDetails:
     """Start a run on files in the request body."""
     model = await check_usable(new.model, caller, server.settings)
-    commission = _commission(server, caller, new, model or server.settings.models.default)
-    row = await server.runs.create(caller, commission, new.contents())
+    asked = _request(server, caller, new, model or server.settings.models.default)
+    row = await server.runs.create(caller, asked, new.contents())
     await server.audit(caller, "run.create", row.id, request=request_id(request))
     return await _details(server, caller, row.id)
 
@@ -167,27 +166,19 @@ async def _details(server: ServerState, caller: Caller, run_id: str) -> RunDetai
     return details_of(row, await server.runs.progress(row), asked)
 
 
-def _commission(server: ServerState, caller: Caller, new: NewRun, model: str) -> Commission:
+def _request(server: ServerState, caller: Caller, new: NewRun, model: str) -> RunRequest:
     settings, budget = server.settings, new.budget
-    usual, caps = effort_of(settings), settings.models.budget
-    return Commission(
-        statement=new.goal,
+    usual_s, caps = settings.agent.timeout_s, settings.models.budget
+    return build_request(
+        settings,
+        new.goal,
         checks=new.checks(),
         tests=tuple(new.tests),
         model=model,
-        effort=replace(
-            usual,
-            attempts=budget.attempts or usual.attempts,
-            wall_s=min(budget.wall_s or usual.wall_s, usual.wall_s),
-        ),
-        attempts_left_open=budget.attempts is None and settings.agent.attempts is None,
-        screening=settings.agent.screening,
-        memory=settings.agent.memory,
+        attempts=budget.attempts,
+        wall_s=min(budget.wall_s or usual_s, usual_s),
         budget_usd=_least(budget.usd, caps.usd, caller.quota.usd_per_day),
         budget_tokens=_least(budget.tokens, caps.tokens, caller.quota.tokens_per_day),
-        budget_calls=caps.calls,
-        packages=settings.sandbox.packages,
-        hosts=settings.sandbox.hosts,
     )
 
 

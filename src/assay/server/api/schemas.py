@@ -18,10 +18,10 @@ from pydantic import (
 
 from assay.contracts.chat import CellEnded, Exhibit, Turn
 from assay.contracts.errors import PathOutsideWorkspaceError, UsageError
+from assay.contracts.goal import RunRequest
 from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import Grade
-from assay.runs.request import Commission
 from assay.server.db.models import RunRow, RunState
 from assay.server.services.run_progress import RunProgress
 
@@ -446,10 +446,10 @@ class DiffShape(Out):
     diff: CleanText
 
 
-def details_of(row: RunRow, progress: RunProgress, asked: Commission) -> RunDetails:
+def details_of(row: RunRow, progress: RunProgress, asked: RunRequest) -> RunDetails:
     """Build the detailed response for a run."""
     outcome, matrix, usage = progress.outcome, progress.test_matrix, progress.usage
-    effort = progress.goal.effort if progress.goal else asked.effort
+    limits = progress.spec.limits if progress.spec else asked.limits
     shown = RunShape.model_validate(row)
     if row.status == "accepted" and outcome and outcome.grade:
         shown.grade = outcome.grade
@@ -467,10 +467,10 @@ def details_of(row: RunRow, progress: RunProgress, asked: Commission) -> RunDeta
             cells=[[one.statuses.get(test) for one in matrix.rows] for test in matrix.tests],
         ),
         budget=BudgetShape(
-            attempts=UsedOf(used=len(progress.attempts), limit=effort.attempts),
+            attempts=UsedOf(used=len(progress.attempts), limit=limits.attempts),
             tokens=UsedOf(used=usage.input_tokens + usage.output_tokens, limit=asked.budget_tokens),
             usd=UsedOf(used=usage.cost_usd, limit=asked.budget_usd),
-            wall_s=UsedOf(used=progress.wall_s, limit=effort.wall_s),
+            wall_s=UsedOf(used=progress.wall_s, limit=limits.wall_s),
         ),
         reason=outcome.reason if outcome else "",
         certificate=bool(outcome and outcome.certificate),

@@ -18,7 +18,7 @@ from assay.contracts.events import (
     RunStarted,
     Verified,
 )
-from assay.contracts.goal import Goal, RunResult
+from assay.contracts.goal import RunResult, RunSpec
 from assay.contracts.messages import Usage
 from assay.contracts.verdict import TestMatrix
 
@@ -42,7 +42,7 @@ class AttemptProgress:
 class RunProgress:
     """Progress of a run."""
 
-    goal: Goal | None = None
+    spec: RunSpec | None = None
     model: str = ""
     pristine: str = ""
     """Digest of the original workspace."""
@@ -60,7 +60,7 @@ class RunProgress:
         """Add one more event."""
         match event:
             case RunStarted():
-                self.goal, self.model = event.goal, event.model
+                self.spec, self.model = event.spec, event.model
                 self.pristine = self.tree = event.tree
             case Planned():
                 self.steps, self.checks = event.steps, event.checks

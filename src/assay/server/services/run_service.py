@@ -17,12 +17,12 @@ from anyio import to_thread
 
 from assay.contracts.errors import AssayError, JournalError, UsageError
 from assay.contracts.events import Passing, RunEvent
-from assay.contracts.goal import RunResult
+from assay.contracts.goal import RunRequest, RunResult
 from assay.contracts.messages import Usage
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
 from assay.files import make_folder, write_file
-from assay.runs.request import Commission, RunCallbacks, commission_from_json
+from assay.runs.request import RunCallbacks
 from assay.runs.runner import Lent, create_run, resume_run
 from assay.server.auth import settings_of
 from assay.server.db.models import UNFINISHED, AuditEntry, Caller, Hold, Page, RunRow
@@ -84,7 +84,7 @@ class RunService:
         return len(self._scopes)
 
     async def create(
-        self, caller: Caller, asked: Commission, files: Mapping[PurePosixPath, bytes]
+        self, caller: Caller, asked: RunRequest, files: Mapping[PurePosixPath, bytes]
     ) -> RunRow:
         """Store a new run on these files, and start it.
 
@@ -105,7 +105,7 @@ class RunService:
     async def _created(
         self,
         caller: Caller,
-        asked: Commission,
+        asked: RunRequest,
         files: Mapping[PurePosixPath, bytes],
         hold: Hold,
     ) -> RunRow:
@@ -122,7 +122,7 @@ class RunService:
             id=run.id,
             user=caller.user,
             key_id=caller.key_id,
-            goal=asked.statement,
+            goal=asked.goal,
             status="queued",
             model=asked.model,
             created_at=run.created_at,
@@ -159,11 +159,11 @@ class RunService:
         """Return the progress of a run; raises `JournalError` if it cannot be read."""
         return await to_thread.run_sync(_progress, self._folder(row))
 
-    async def asked(self, row: RunRow) -> Commission:
+    async def asked(self, row: RunRow) -> RunRequest:
         """Return the request of a run; raises `JournalError` if it cannot be read."""
         store = RunStore(settings_of(self._settings, row.user).state_dir)
         run = await to_thread.run_sync(store.open, row.id)
-        return commission_from_json(run.request.options)
+        return run.request
 
     async def tree(self, row: RunRow) -> Tree:
         """Return the current files of a run."""
@@ -271,7 +271,8 @@ class RunService:
         def remove() -> None:
             with suppress(AssayError):
                 workspace = store.open(run_id).request.workspace
-                _remove(Path(workspace))
+                if workspace:
+                    _remove(workspace)
             if (store.folder / run_id).is_dir():
                 store.delete(run_id)
 
@@ -351,9 +352,9 @@ class RunService:
                     stream.send(event, kept=not isinstance(event, _PASSING))
                     self._listener(row.id, event)
 
-                watching = RunCallbacks(listeners=(hear, audit.hear))
+                callbacks = RunCallbacks(listeners=(hear, audit.hear))
                 lent = await self._lent(row)
-                outcome = await resume_run(row.id, settings, watching, lent=lent)
+                outcome = await resume_run(row.id, settings, callbacks, lent=lent)
                 return replace(row, status=outcome.status.value, error="", grade=_grade_of(outcome))
         except AssayError as error:
             hint = f" ({error.hint})" if error.hint else ""

@@ -23,7 +23,7 @@ from assay.models.resolve import ResolvedModel, check_engine, choose, parse_name
 from assay.server.db.models import Caller
 from assay.server.errors import RequestRejectedError
 from assay.settings.load import Settings
-from assay.storage.codec import chat_event_from_json, event_from_json, goal_from_json
+from assay.storage.codec import chat_event_from_json, event_from_json, request_from_json
 from assay.wiring import open_backend, open_model, open_tools
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _load() -> None:
     with suppress(MissingExtraError):
         load_library()
     # Event parsers are built on first use.
-    for read in (chat_event_from_json, event_from_json, goal_from_json):
+    for read in (chat_event_from_json, event_from_json, request_from_json):
         with suppress(JournalError):
             read({})
 

@@ -8,7 +8,7 @@ from assay.agent.state import Attempt, Plan, RunState
 from assay.agent.steps.code import hint_of, propose
 from assay.agent.strategy import first_step
 from assay.contracts.errors import ModelUnavailableError
-from assay.contracts.goal import Goal, RunLimits
+from assay.contracts.goal import RunLimits, RunSpec
 from assay.contracts.workspace import Tree, TreeFile
 from tests.doubles.memory_journal import MemoryJournal
 from tests.doubles.scripted_model import FACTS, ScriptedModel, says
@@ -71,7 +71,7 @@ async def test_an_attempt_never_gets_the_number_of_one_that_was_begun_before(los
     gone = [says("I cannot."), ModelUnavailableError("nobody answers")]
     replies = chain.from_iterable([*usable[:lost], gone, *usable[lost:]])
     model = ScriptedModel(replies, facts=replace(FACTS, tool_calls=False, local=True))
-    goal = Goal(statement="Write x.py", effort=RunLimits(attempts=3, best_of=3))
+    goal = RunSpec(goal="Write x.py", limits=RunLimits(attempts=3, best_of=3))
     journal = MemoryJournal()
     plan = Plan(targets=(PurePosixPath("x.py"),), pristine=await journal.store_tree(Tree()))
     state = RunState(plan=plan, step=first_step(small=True))
