@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from assay.contracts.errors import UsageError
 from assay.contracts.lessons import Failure
 from assay.memory.snippets import SnippetRecord, snippet_record_of
-from assay.memory.types import FailureRecord, Scope, record_of
+from assay.memory.types import FailureRecord, Scope, Tally, record_of
 
 _FORMAT: Final = "assay-memory"
 _VERSION: Final = 2
@@ -91,7 +91,6 @@ def _check_header(fields: dict[str, Any]) -> None:
 
 
 def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
-    scope = Scope(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
     failure = Failure(
         goal=record.goal,
         signature=record.signature,
@@ -103,35 +102,36 @@ def _cleaned(record: FailureRecord, *, shared: bool) -> FailureRecord:
         lesson=record.lesson,
         run=record.run,
     )
-    made = record_of(failure, scope, _moment(record.first_seen))
+    made = record_of(failure, _scope_of(record), _moment(record.first_seen))
     return replace(
         made,
-        shared=made.shared or record.shared or shared,
+        **_tally_of(record, shared=made.shared or shared),
         seen=_count(record.seen),
-        used=_count(record.used),
-        helped=_count(record.helped),
-        harmed=_count(record.harmed),
-        last_seen=_moment(record.last_seen),
         last_helped=_moment(record.last_helped),
         retired=record.retired,
     )
 
 
 def _cleaned_snippet(record: SnippetRecord, *, shared: bool) -> SnippetRecord | None:
-    scope = Scope(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
-    made = snippet_record_of(record.snippet, scope, _moment(record.first_seen))
+    made = snippet_record_of(record.snippet, _scope_of(record), _moment(record.first_seen))
     if made is None:
         return None
-    return replace(
-        made,
-        shared=made.shared or record.shared or shared,
-        passed=_count(record.passed),
-        used=_count(record.used),
-        helped=_count(record.helped),
-        harmed=_count(record.harmed),
-        last_seen=_moment(record.last_seen),
-        retired=record.retired,
-    )
+    tally = _tally_of(record, shared=made.shared or shared)
+    return replace(made, **tally, passed=_count(record.passed), retired=record.retired)
+
+
+def _scope_of(record: Tally) -> Scope:
+    return Scope(project=record.project[:_MAX_NAME], environment=record.environment[:_MAX_NAME])
+
+
+def _tally_of(record: Tally, *, shared: bool) -> dict[str, Any]:
+    return {
+        "shared": record.shared or shared,
+        "used": _count(record.used),
+        "helped": _count(record.helped),
+        "harmed": _count(record.harmed),
+        "last_seen": _moment(record.last_seen),
+    }
 
 
 def _count(number: int) -> int:

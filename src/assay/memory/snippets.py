@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from assay.contracts.lessons import RecallQuery, Snippet
 from assay.memory.embedding import similarity
-from assay.memory.types import Scope, is_harmful, score
+from assay.memory.types import Scope, Tally, is_harmful
 from assay.text.redaction import redact
 
 MOST_SNIPPETS: Final = 500
@@ -30,8 +30,8 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnippetRecord:
-    """One snippet with all its data."""
+class SnippetRecord(Tally):
+    """One snippet with all its data; it was last seen when its test last passed."""
 
     id: str
     names: tuple[str, ...]
@@ -42,23 +42,9 @@ class SnippetRecord:
     test: str
     run: str = ""
     grade: str = ""
-    environment: str = ""
-    project: str = ""
-    shared: bool = False
     passed: int = 1
     """How often its test has passed: at least once, before it was stored."""
-    used: int = 0
-    """How often it was offered."""
-    helped: int = 0
-    harmed: int = 0
-    first_seen: float = 0.0
-    last_seen: float = 0.0
-    """When its test last passed."""
     retired: SnippetRetired = ""
-
-    @property
-    def worth(self) -> float:
-        return score(self.helped, self.harmed)
 
     @property
     def snippet(self) -> Snippet:

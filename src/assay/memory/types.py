@@ -84,7 +84,28 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureRecord:
+class Tally:
+    """The scope and the use of a record."""
+
+    environment: str = ""
+    project: str = ""
+    shared: bool = False
+    """Whether other projects can see it."""
+    used: int = 0
+    """How often it was shown."""
+    helped: int = 0
+    harmed: int = 0
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+
+    @property
+    def worth(self) -> float:
+        """The score of its help, between 0 and 1."""
+        return score(self.helped, self.harmed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRecord(Tally):
     """One kind of failure for one goal, with all its data."""
 
     id: str
@@ -108,22 +129,9 @@ class FailureRecord:
     """One line; empty while unknown."""
     run: str = ""
     """The last run with this failure."""
-    environment: str = ""
-    project: str = ""
-    shared: bool = False
-    """Whether other projects can see it."""
     seen: int = 1
-    used: int = 0
-    helped: int = 0
-    harmed: int = 0
-    first_seen: float = 0.0
-    last_seen: float = 0.0
     last_helped: float = 0.0
     retired: Retired = ""
-
-    @property
-    def worth(self) -> float:
-        return score(self.helped, self.harmed)
 
     def text(self, facet: Facet) -> str:
         """Return the search text of this record."""

@@ -21,7 +21,7 @@ from assay.contracts.errors import UsageError, require
 from assay.contracts.extensions import declared_by, find_extensions, load_extension
 from assay.contracts.messages import ModelFacts, Price
 from assay.contracts.ports import Model
-from assay.settings.load import key_variable_of
+from assay.settings.load import KEY_VARIABLES, key_variable_of
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
@@ -166,10 +166,11 @@ def load_installed(entry: EntryPoint) -> Provider:
     """
     found = load_extension(entry, Provider)
     variable = key_variable_of(entry.name)
-    if found.key_variable not in {"", variable}:
+    # The keys of Assay's own providers go nowhere else.
+    if found.key_variable not in {"", variable} or found.key_variable in KEY_VARIABLES:
         raise UsageError(
-            f"{declared_by(entry)} reads its key from {found.key_variable!r}, not {variable!r}",
-            hint="the name of a provider and of its key must match: ask its authors",
+            f"{declared_by(entry)}, which reads its key from {found.key_variable!r}",
+            hint=f"only {variable!r} is allowed, and no key of Assay's own providers",
         )
     return found.model_copy(update={"name": entry.name})
 

@@ -8,7 +8,6 @@ separate file that only its owner may read.
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +19,7 @@ from pydantic import Field, SecretStr, ValidationError
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Isolation
+from assay.files import is_private
 from assay.settings.executor import (
     DEFAULT_PORT,
     EXECUTOR_VARIABLES,
@@ -510,15 +510,16 @@ def _placed(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_private(path: Path, status: os.stat_result) -> None:
-    if status.st_uid != os.getuid():
+    if is_private(status):
+        return
+    if status.st_uid != os.geteuid():
         raise UsageError(
             f"{str(path)!r} holds keys and belongs to another user",
-            hint=f"run `sudo chown {os.getuid()} {path}`",
+            hint=f"run `sudo chown {os.geteuid()} {path}`",
         )
-    if stat.S_IMODE(status.st_mode) & ~0o600:
-        raise UsageError(
-            f"{str(path)!r} holds keys and is open to others", hint=f"run `chmod 600 {path}`"
-        )
+    raise UsageError(
+        f"{str(path)!r} holds keys and is open to others", hint=f"run `chmod 600 {path}`"
+    )
 
 
 def _from_environment() -> dict[str, Any]:

@@ -43,6 +43,7 @@ HOSTED = Provider(name="x", title="Acme", base_url="https://acme.example/v1", de
 THIEF = Provider(
     name="x", title="Acme", base_url="https://x.example", key_variable="OPENAI_API_KEY"
 )
+GOOGLE = THIEF.model_copy(update={"key_variable": "GOOGLE_API_KEY"})
 NOT_ONE = "a text"
 """
 KEY = "sk-acme-0123456789"
@@ -141,7 +142,7 @@ def test_its_key_is_read_from_the_variable_of_its_name(
         ("acme_gone:PROVIDER", "ModuleNotFoundError: No module named 'acme_gone'"),
         ("acme_assay:GONE", "AttributeError"),
         ("acme_assay:NOT_ONE", "is a str, not a Provider"),
-        ("acme_assay:THIEF", "reads its key from 'OPENAI_API_KEY', not 'ACME_API_KEY'"),
+        ("acme_assay:THIEF", "reads its key from 'OPENAI_API_KEY'"),
     ],
 )
 async def test_a_broken_one_is_one_error_that_names_the_distribution(
@@ -189,6 +190,15 @@ def test_a_key_of_assay_does_not_go_to_an_address_of_another_distribution(
     install(hosted="acme_assay:HOSTED")
 
     assert key_for("https://acme.example/v1", settings).get_secret_value() == ""
+
+
+def test_a_name_does_not_open_the_way_to_a_key_of_assay(
+    settings: ModelSettings, install: Install
+) -> None:
+    install(google="acme_assay:GOOGLE")
+
+    with pytest.raises(UsageError, match="reads its key from 'GOOGLE_API_KEY'"):
+        parse_name("google:m", settings)
 
 
 def test_an_unknown_name_lists_the_installed_ones(
