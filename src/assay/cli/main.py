@@ -30,7 +30,7 @@ _COMMANDS: Final = {
     "bench": ("bench", "command", "Run and compare benchmarks of models and of Assay."),
     "memory": ("memory", "command", "Manage lessons from earlier failures."),
     "doctor": (
-        "doctor.command",
+        "doctor",
         "command",
         "Check what works here, isolation first, and list what is missing.",
     ),

@@ -2,7 +2,8 @@
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,11 +15,9 @@ from assay.contracts.errors import ExitCode, MissingExtraError
 from assay.contracts.execution import Isolation
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from rich.console import Console
 
-    from assay.cli.doctor.report import Sections
+    from assay.cli.doctor_checks import Sections
     from assay.sandbox.native.doctor.explain import Finding
     from assay.sandbox.native.doctor.probes import OnProgress, Report
     from assay.settings.load import SandboxSettings, Settings
@@ -65,34 +64,17 @@ def command(*, as_json: bool) -> int:
 
 
 def _examine(console: "Console", *, silent: bool) -> tuple["Report", "Sections"]:
-    from functools import partial
-
     import anyio
 
-    from assay.sandbox.native.doctor.probes import examine
     from assay.settings.load import load_settings, project_notice
-    from assay.wiring import open_backend
 
-    everything = load_settings(project=Path.cwd())
+    settings = load_settings(project=Path.cwd())
     if notice := project_notice(Path.cwd()):
         click.echo(notice, err=True)
-    settings = everything.sandbox
-    # The data stack has its own check; here it would only slow the start.
-    bare = settings.model_copy(update={"preload": ()})
-    look = partial(
-        _look_at_all,
-        everything,
-        partial(
-            examine,
-            partial(open_backend, bare),
-            wanted=settings.isolation,
-            search_path=settings.search_path,
-        ),
-    )
     if silent or not console.is_terminal:
-        return anyio.run(look)
+        return anyio.run(_look_at_all, settings, None)
     with progress(console) as tell:
-        return anyio.run(partial(look, on_progress=tell))
+        return anyio.run(_look_at_all, settings, tell)
 
 
 @contextmanager
@@ -112,14 +94,18 @@ def progress(console: "Console") -> Generator["OnProgress"]:
 
 
 async def _look_at_all(
-    settings: "Settings",
-    examine: "Callable[..., Awaitable[Report]]",
-    on_progress: "OnProgress" = lambda _: None,
+    settings: "Settings", on_progress: "OnProgress | None"
 ) -> tuple["Report", "Sections"]:
     """Check the isolation and, concurrently, everything else."""
     import anyio
 
-    from assay.cli.doctor.report import look_at_everything
+    from assay.cli.doctor_checks import look_at_everything
+    from assay.sandbox.native.doctor.probes import examine
+    from assay.wiring import open_backend
+
+    def tell(name: str) -> None:
+        if on_progress:
+            on_progress(name)
 
     sections: Sections = {}
     reports: list[Report] = []
@@ -127,25 +113,22 @@ async def _look_at_all(
     async def look_around() -> None:
         sections.update(await look_at_everything(settings))
 
+    # The data stack has its own check; here it would only slow the start.
+    bare = settings.sandbox.model_copy(update={"preload": ()})
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(look_around)
-        reports.append(await _look(settings.sandbox, examine, on_progress))
+        report = await examine(
+            partial(open_backend, bare),
+            wanted=bare.isolation,
+            search_path=bare.search_path,
+            on_progress=tell,
+        )
+        tell("docker")
+        found = await _look_at_docker(settings.sandbox)
+        # The run of a program in all of it stays the last finding.
+        *others, whole = report.findings
+        reports.append(replace(report, findings=(*others, *found, whole)))
     return reports[0], sections
-
-
-async def _look(
-    settings: "SandboxSettings",
-    examine: "Callable[..., Awaitable[Report]]",
-    on_progress: "OnProgress" = lambda _: None,
-) -> "Report":
-    """Check the machine, then Docker; the end-to-end run stays the last finding."""
-    from dataclasses import replace
-
-    report = await examine(on_progress=on_progress)
-    on_progress("docker")
-    found = await _look_at_docker(settings)
-    *others, whole = report.findings
-    return replace(report, findings=(*others, *found, whole))
 
 
 async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:

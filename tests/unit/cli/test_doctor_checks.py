@@ -8,7 +8,7 @@ import pytest
 from anyio.abc import SocketAttribute
 
 from assay.bench.toolchains.go import GoToolchain
-from assay.cli.doctor.report import (
+from assay.cli.doctor_checks import (
     MCP_PORTS,
     look_at_backends,
     look_at_everything,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from assay.cli.doctor.command import fixes, progress, report_fields, show, verdict
-from assay.cli.doctor.report import look_at_keys
+from assay.cli.doctor import fixes, progress, report_fields, show, verdict
+from assay.cli.doctor_checks import look_at_keys
 from assay.contracts.distribution import install_command
 from assay.contracts.execution import Isolation
 from assay.sandbox.native.doctor.explain import Finding

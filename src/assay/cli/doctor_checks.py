@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,6 @@ from assay.settings.load import (
     credentials_file,
     settings_file,
 )
-from assay.settings.sections import ForeignServerSettings
 
 _KNOCK_S: Final = 2.0
 _TRIED_ELSEWHERE: Final = ("native", "docker", "docker+runsc")
@@ -41,20 +40,15 @@ MCP_PORTS: Final = {"MCP server for files": 7101, "MCP server for programs": 710
 async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
     """Yield the usable models, and why the others are not usable."""
     found = await list_available(settings)
-    anybody = any(one.usable for one in found)
     for one in found:
         if one.usable:
-            told = f"{one.reason}; `auto` takes it" if one.by_auto else one.reason
-            yield Finding(name=one.name, status="ok", detail=told)
-            continue
-        yield Finding(
-            name=one.name,
-            status="info",
-            detail="not usable",
-            cause=one.reason,
-            fix=one.fix,
-        )
-    if not anybody:
+            reason = f"{one.reason}; `auto` takes it" if one.by_auto else one.reason
+            yield Finding(name=one.name, status="ok", detail=reason)
+        else:
+            yield Finding(
+                name=one.name, status="info", detail="not usable", cause=one.reason, fix=one.fix
+            )
+    if not any(one.usable for one in found):
         yield Finding(
             name="models",
             status="missing",
@@ -67,38 +61,30 @@ async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
 
 async def look_at_backends(settings: SandboxSettings) -> AsyncIterator[Finding]:
     """Yield which backends on other machines are reachable."""
-    for name in BACKENDS:
-        if name == "remote":
-            async for finding in _look_at_executors(settings):
-                yield finding
-        elif name not in _TRIED_ELSEWHERE:
-            told = f"not tried; `assay sandbox selftest --backend {name}` tests it"
-            yield Finding(name=f"backend {name}", status="info", detail=told)
-
-
-async def _look_at_executors(settings: SandboxSettings) -> AsyncIterator[Finding]:
     needed = settings.backend == "remote"
-    if not settings.remote.addresses:
-        yield Finding(
-            name="backend remote",
-            status="failed" if needed else "info",
-            detail="no executor is set",
-            cause="sandbox.remote.addresses is empty",
-            fix="set sandbox.remote.addresses to HOST:PORT of an `assay executor serve`",
-        )
-    for address in settings.remote.addresses:
-        host, _, port = address.rpartition(":")
-        name = f"executor {address}"
-        if await _answers(host.strip("[]"), int(port)):
-            yield Finding(name=name, status="ok", detail="accepts connections")
-            continue
-        yield Finding(
-            name=name,
-            status="failed" if needed else "missing",
-            detail="does not answer",
-            cause=f"no connection in {_KNOCK_S:g} s",
-            fix="start it there with `assay executor serve`, or correct the address",
-        )
+    for name in BACKENDS:
+        if name not in ("remote", *_TRIED_ELSEWHERE):
+            how = f"not tried; `assay sandbox selftest --backend {name}` tests it"
+            yield Finding(name=f"backend {name}", status="info", detail=how)
+        elif name == "remote" and not settings.remote.addresses:
+            yield Finding(
+                name="backend remote",
+                status="failed" if needed else "info",
+                detail="no executor is set",
+                cause="sandbox.remote.addresses is empty",
+                fix="set sandbox.remote.addresses to HOST:PORT of an `assay executor serve`",
+            )
+        elif name == "remote":
+            for address in settings.remote.addresses:
+                host, _, port = address.rpartition(":")
+                silent = Finding(
+                    name=f"executor {address}",
+                    status="failed" if needed else "missing",
+                    detail="does not answer",
+                    cause=f"no connection in {_KNOCK_S:g} s",
+                    fix="start it there with `assay executor serve`, or correct the address",
+                )
+                yield await _knock(host.strip("[]"), int(port), "accepts connections", silent)
 
 
 async def look_at_services(settings: Settings) -> AsyncIterator[Finding]:
@@ -107,52 +93,52 @@ async def look_at_services(settings: Settings) -> AsyncIterator[Finding]:
     executor = settings.executor
     ports["executor"] = (executor.host, executor.port, "assay executor serve")
     for name, (host, port, command) in ports.items():
-        if await _answers(host, port):
-            yield Finding(name=name, status="ok", detail=f"{host}:{port} accepts connections")
-        else:
-            told = f"nothing listens at {host}:{port}"
-            yield Finding(name=name, status="info", detail=told, fix=f"`{command}` starts it")
+        silent = Finding(
+            name=name,
+            status="info",
+            detail=f"nothing listens at {host}:{port}",
+            fix=f"`{command}` starts it",
+        )
+        yield await _knock(host, port, f"{host}:{port} accepts connections", silent)
     path = os.pathsep.join(settings.sandbox.search_path)
     for name, server in settings.tools.mcp.items():
-        yield await _look_at_foreign(name, server, path)
+        title = f"foreign MCP server {name}"
+        if not server.command:
+            parts = urlsplit(server.url or "")
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            silent = Finding(
+                name=title,
+                status="failed",
+                detail=f"{parts.hostname}:{port} does not answer",
+                cause=f"no connection in {_KNOCK_S:g} s",
+                fix=f"start it, or correct tools.mcp.{name}.url",
+            )
+            ready = f"{parts.hostname}:{port} accepts connections"
+            yield await _knock(parts.hostname or "", port, ready, silent)
+        elif shutil.which(program := server.command[0], path=path):
+            yield Finding(name=title, status="ok", detail=f"{program} can be started")
+        else:
+            yield Finding(
+                name=title,
+                status="failed",
+                detail=f"{program} cannot be started",
+                cause="the program was not found",
+                fix=f"install it, or correct tools.mcp.{name}.command",
+            )
 
 
-async def _look_at_foreign(name: str, server: ForeignServerSettings, path: str) -> Finding:
-    title = f"foreign MCP server {name}"
-    if server.command:
-        program = server.command[0]
-        if shutil.which(program, path=path):
-            return Finding(name=title, status="ok", detail=f"{program} can be started")
-        return Finding(
-            name=title,
-            status="failed",
-            detail=f"{program} cannot be started",
-            cause="the program was not found",
-            fix=f"install it, or correct tools.mcp.{name}.command",
-        )
-    parts = urlsplit(server.url or "")
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    where = f"{parts.hostname}:{port}"
-    if await _answers(parts.hostname or "", port):
-        return Finding(name=title, status="ok", detail=f"{where} accepts connections")
-    return Finding(
-        name=title,
-        status="failed",
-        detail=f"{where} does not answer",
-        cause=f"no connection in {_KNOCK_S:g} s",
-        fix=f"start it, or correct tools.mcp.{name}.url",
-    )
+async def _knock(host: str, port: int, ready: str, silent: Finding) -> Finding:
+    """Return `ready` as a finding if a server accepts connections there, else `silent`.
 
-
-async def _answers(host: str, port: int) -> bool:
-    """Return whether a server accepts connections there; nothing is sent."""
+    Nothing is sent.
+    """
     try:
         with anyio.fail_after(_KNOCK_S):
             stream = await anyio.connect_tcp(host, port)
             await stream.aclose()
     except (OSError, TimeoutError):
-        return False
-    return True
+        return silent
+    return Finding(name=silent.name, status="ok", detail=ready)
 
 
 _LEAST_FREE: Final = 1 << 30
@@ -192,9 +178,11 @@ def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Findin
     missing: dict[str, list[str]] = {}
     for requirement in requirements:
         if (found := _REQUIRED.match(requirement)) and found[1] != DISTRIBUTION:
-            missing.setdefault(found[2], [])
-            if not _is_installed(found[1]):
-                missing[found[2]].append(found[1])
+            absent = missing.setdefault(found[2], [])
+            try:
+                metadata.version(found[1])
+            except metadata.PackageNotFoundError:
+                absent.append(found[1])
     for extra, names in sorted(missing.items()):
         if not names:
             yield Finding(name=extra, status="ok", detail="installed")
@@ -207,14 +195,6 @@ def look_at_extras(requirements: Sequence[str] | None = None) -> Iterator[Findin
             cause=f"without {', '.join(names)}",
             fix=install_command(extra),
         )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
 
 
 def look_at_toolchains(search_path: Sequence[str]) -> Iterator[Finding]:
@@ -246,7 +226,7 @@ def look_at_folders(settings: Settings) -> Iterator[Finding]:
 
 
 def _look_at_folder(name: str, folder: Path, setting: str) -> Finding:
-    home = _nearest(folder)
+    home = next(each for each in (folder, *folder.parents) if each.exists())
     fix = f"make it writable for you, or set {setting} to another folder"
     try:
         with tempfile.TemporaryFile(dir=home):
@@ -267,13 +247,6 @@ def _look_at_folder(name: str, folder: Path, setting: str) -> Finding:
     return Finding(name=name, status="ok", detail=told)
 
 
-def _nearest(folder: Path) -> Path:
-    """Return the folder, or the nearest parent that exists."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder
-
-
 Sections = dict[str, tuple[Finding, ...]]
 """Findings by section, in display order."""
 
@@ -282,38 +255,33 @@ _WITHIN_S: Final = 20.0
 
 async def look_at_everything(settings: Settings, *, within_s: float = _WITHIN_S) -> Sections:
     """Run all checks concurrently; a check that times out becomes a finding."""
-    still: dict[str, Callable[[], Iterator[Finding]]] = {
-        "keys": lambda: look_at_keys(settings.models),
-        "extras": look_at_extras,
-        "toolchains": lambda: look_at_toolchains(settings.sandbox.search_path),
-        "folders": lambda: look_at_folders(settings),
+    checks: dict[str, Iterator[Finding] | AsyncIterator[Finding]] = {
+        "keys": look_at_keys(settings.models),
+        "models": look_at_models(settings.models),
+        "backends": look_at_backends(settings.sandbox),
+        "services": look_at_services(settings),
+        "extras": look_at_extras(),
+        "toolchains": look_at_toolchains(settings.sandbox.search_path),
+        "folders": look_at_folders(settings),
     }
-    asking: dict[str, Callable[[], AsyncIterator[Finding]]] = {
-        "models": lambda: look_at_models(settings.models),
-        "backends": lambda: look_at_backends(settings.sandbox),
-        "services": lambda: look_at_services(settings),
-    }
-    found: dict[str, list[Finding]] = {}
+    found: dict[str, list[Finding]] = {name: [] for name in checks}
 
     async def look(name: str) -> None:
-        findings = found.setdefault(name, [])
+        check, findings = checks[name], found[name]
         try:
             with anyio.fail_after(within_s):
-                if name in still:
-                    findings += await to_thread.run_sync(
-                        lambda: list(still[name]()), abandon_on_cancel=True
-                    )
-                else:
-                    async for finding in asking[name]():
+                if isinstance(check, AsyncIterator):
+                    async for finding in check:
                         findings.append(finding)
+                else:
+                    findings += await to_thread.run_sync(list, check, abandon_on_cancel=True)
         except TimeoutError:
             told = f"no answer in {within_s:g} s"
             findings.append(Finding(name=name, status="timed_out", detail=told))
         except AssayError as error:
             findings.append(Finding(name=name, status="failed", detail=str(error), fix=error.hint))
 
-    order = ("keys", "models", "backends", "services", "extras", "toolchains", "folders")
     async with anyio.create_task_group() as tasks:
-        for name in order:
+        for name in checks:
             tasks.start_soon(look, name)
-    return {name: tuple(found[name]) for name in order}
+    return {name: tuple(findings) for name, findings in found.items()}

@@ -1,1 +1,0 @@
-"""The checks of `assay doctor` beyond isolation: keys, models, services, extras, folders."""
