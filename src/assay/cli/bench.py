@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from assay.cli.options import BACKEND, FOLDER, JSON_OBJECT, json_option, to_json
+from assay.cli.options import BACKEND, FOLDER, JSON_OBJECT, json_option, option_group, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -215,7 +215,6 @@ def replay(folder: Path, **options: Any) -> int:
 _TRACKS: Final = ("blind", "blind+exec", "agentic")
 
 _Options = dict[str, Any]
-_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @click.group(name="bench")
@@ -227,55 +226,45 @@ def command() -> None:
     """
 
 
-def _choosing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select exercises."""
-    options: tuple[_Decorator, ...] = (
-        click.option(
-            "--dataset",
-            type=click.Path(path_type=Path),
-            help="Clone of polyglot, or the file of HumanEval.  [default: what was pulled]",
-        ),
-        click.option("--languages", default="", help="Only these languages, separated by commas."),
-        click.option(
-            "--only", multiple=True, metavar="GLOB", help="Only these exercises (repeatable)."
-        ),
-        click.option(
-            "--limit", type=int, metavar="N", help="At most N exercises over all languages."
-        ),
-        click.option("--shard", default="1/1", metavar="I/N", help="Only shard I of N."),
-        click.option("--strict", is_flag=True, help="Also run tests that polyglot leaves out."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+_choosing: Final = option_group(
+    click.option(
+        "--dataset",
+        type=click.Path(path_type=Path),
+        help="Clone of polyglot, or the file of HumanEval.  [default: what was pulled]",
+    ),
+    click.option("--languages", default="", help="Only these languages, separated by commas."),
+    click.option(
+        "--only", multiple=True, metavar="GLOB", help="Only these exercises (repeatable)."
+    ),
+    click.option("--limit", type=int, metavar="N", help="At most N exercises over all languages."),
+    click.option("--shard", default="1/1", metavar="I/N", help="Only shard I of N."),
+    click.option("--strict", is_flag=True, help="Also run tests that polyglot leaves out."),
+)
+"""Options that select exercises."""
 
 
-def _judging(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for running tests."""
-    options: tuple[_Decorator, ...] = (
-        click.option(
-            "--test-jobs", type=int, default=0, help="Parallel test runs.  [default: processors]"
-        ),
-        click.option(
-            "--test-timeout",
-            "timeout_s",
-            type=float,
-            default=180.0,
-            show_default=True,
-            help="Timeout in seconds for the tests of one exercise.",
-        ),
-        click.option(
-            "--verdict",
-            type=click.Choice(["proof", "exit-code"]),
-            default="proof",
-            show_default=True,
-            help="What decides: Assay's independent check, or the exit code as on the leaderboard.",
-        ),
-        BACKEND,
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+_judging: Final = option_group(
+    click.option(
+        "--test-jobs", type=int, default=0, help="Parallel test runs.  [default: processors]"
+    ),
+    click.option(
+        "--test-timeout",
+        "timeout_s",
+        type=float,
+        default=180.0,
+        show_default=True,
+        help="Timeout in seconds for the tests of one exercise.",
+    ),
+    click.option(
+        "--verdict",
+        type=click.Choice(["proof", "exit-code"]),
+        default="proof",
+        show_default=True,
+        help="What decides: Assay's independent check, or the exit code as on the leaderboard.",
+    ),
+    BACKEND,
+)
+"""Options for running tests."""
 
 
 @command.command()

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from assay.cli.terminal import open_bar
 from assay.models.open import OpenOptions
 
 if TYPE_CHECKING:
@@ -79,11 +80,9 @@ class _Stage:
 @contextmanager
 def open_bench_progress(*, silent: bool = False) -> Generator["BenchCallbacks"]:
     """Show a bar on stderr if that is a terminal, and each result as a line."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -91,7 +90,6 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchCallbacks"]:
 
     from assay.bench.bench_run import BenchCallbacks
 
-    console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (
         MofNCompleteColumn(),
         BarColumn(bar_width=24),
@@ -100,9 +98,7 @@ def open_bench_progress(*, silent: bool = False) -> Generator["BenchCallbacks"]:
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with open_bar(*columns, silent=silent) as bar:
         stage = _Stage(bar, bar.add_task("", total=None, visible=False))
         yield BenchCallbacks(
             opening=OpenOptions(on_notice=stage.say),

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from assay.sandbox.native.doctor.probes import OnProgress, Report
     from assay.settings.load import SandboxSettings, Settings
 
-_UNBROKEN: Final = 2000
 _TURNS_PER_S: Final = 12.5
 _STYLES: Final = {
     "ok": "green",
@@ -49,12 +48,9 @@ def command(*, as_json: bool) -> int:
     It also checks keys, models, services, extras, toolchains and folders, and shows no key.
     The exit code is 0 if programs can be isolated here, and 4 if not.
     """
-    from rich.console import Console
+    from assay.cli.render.view import open_console
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # Without a terminal, each finding is one line.
-        console.width = _UNBROKEN
+    console = open_console()
     report, sections = _examine(console, silent=as_json)
     if as_json:
         click.echo(to_json(report_fields(report, sections)))

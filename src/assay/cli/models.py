@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from assay.models.resolve import Availability
     from assay.settings.load import ModelSettings
 
-_UNBROKEN: Final = 2000
 _QUESTION: Final = Request(
     messages=(Message(role="user", text="Reply with the single word: ready"),),
     # Room for models that reason before they answer.
@@ -42,13 +41,14 @@ def command(ctx: click.Context, *, as_json: bool) -> int:
         return ExitCode.ACCEPTED
     import anyio
 
+    from assay.cli.render.view import open_console
     from assay.models.resolve import list_available
 
     found = anyio.run(list_available, _settings())
     if as_json:
         click.echo(to_json(found))
     else:
-        show(found, _console())
+        show(found, open_console())
     any_for_auto = any(one.by_auto for one in found)
     return ExitCode.ACCEPTED if any_for_auto else ExitCode.INFRASTRUCTURE
 
@@ -150,8 +150,10 @@ def test(name: str, *, as_json: bool) -> None:
         }
         click.echo(to_json(fields))
         return
+    from assay.cli.render.view import open_console
+
     cost = "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.6f}"
-    console = _console()
+    console = open_console()
     for line in (
         f"{model} answered:",
         reply.message.text.strip() or "(nothing)",
@@ -185,13 +187,3 @@ def _settings() -> "ModelSettings":
     if notice := project_notice(Path.cwd()):
         click.echo(notice, err=True)
     return settings
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        # Without a terminal, each model is one line.
-        console.width = _UNBROKEN
-    return console

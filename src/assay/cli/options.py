@@ -13,7 +13,21 @@ FOLDER: Final = click.Path(file_okay=False, path_type=Path)
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
-def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option_group(*options: Decorator) -> Decorator:
+    """Return one decorator that adds these options, in this order."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+def json_option(what: str) -> Decorator:
     """Return the option `--json`, as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=what)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.options import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, to_json
+from assay.cli.options import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, option_group, to_json
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import RunResult, Status
@@ -43,17 +43,20 @@ _NOT_WRITTEN: Final = (
     "nothing is written into {folder}: without a terminal, Assay cannot ask\n"
     "hint: add --yes next time; `assay show --files FOLDER` writes the files of this run"
 )
-_YES: Final = click.option(
-    "--yes",
-    is_flag=True,
-    help="Write accepted files into the workspace without asking; required without a terminal.",
+_LAST_OPTIONS: Final = option_group(
+    click.option(
+        "--yes",
+        is_flag=True,
+        help="Write accepted files into the workspace without asking; required without a terminal.",
+    ),
+    click.option(
+        "--wait",
+        is_flag=True,
+        help="If another run works on the folder, wait for it instead of failing.",
+    ),
+    click.option("--verbose", is_flag=True, help="Show more detail."),
 )
-
-_WAIT: Final = click.option(
-    "--wait",
-    is_flag=True,
-    help="If another run works on the folder, wait for it instead of failing.",
-)
+"""Options of `run` and `resume`."""
 
 
 @click.command(name="run")
@@ -148,9 +151,7 @@ _WAIT: Final = click.option(
     type=FILE,
     help="Write every event to this file, as JSON lines.",
 )
-@_YES
-@_WAIT
-@click.option("--verbose", is_flag=True, help="Show more detail.")
+@_LAST_OPTIONS
 def run(goal: str, **options: Any) -> int:
     """Write code for GOAL until an independent check accepts it or a limit is reached.
 
@@ -187,9 +188,7 @@ def run(goal: str, **options: Any) -> int:
     type=FILE,
     help="Write every event from here on to this file, as JSON lines.",
 )
-@_YES
-@_WAIT
-@click.option("--verbose", is_flag=True, help="Show more detail.")
+@_LAST_OPTIONS
 def resume(run_id: str, **options: Any) -> int:
     """Continue RUN where it stopped. Model replies that it has recorded are used again."""
     from assay.runs.runner import resume_run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from assay.cli.options import JSON_ARRAY, JSON_OBJECT, YES, to_json
-from assay.cli.terminal import check_ids, confirm
+from assay.cli.terminal import check_ids, confirm, open_bar
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -75,18 +75,10 @@ def _open_progress(
     total: int, *, quiet: bool
 ) -> "Generator[tuple[Callable[[str], None], Callable[[CheckResult], None]]]":
     """Show a bar on a terminal, and failures as lines on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
-    console = Console(stderr=True, quiet=quiet)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with open_bar(*columns, silent=quiet) as bar:
         task = bar.add_task("testing", total=total)
 
         def notice(sentence: str) -> None:

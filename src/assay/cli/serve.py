@@ -99,7 +99,7 @@ def create(name: str, user: str | None, *, as_json: bool, **more: Any) -> int:
 
     record, key = anyio.run(make)
     if as_json:
-        click.echo(to_json({**_fields(record), "key": key}))
+        click.echo(to_json({**asdict(record), "key": key}))
     else:
         click.echo(key)
         click.echo(
@@ -121,7 +121,7 @@ def list_keys(*, as_json: bool) -> int:
 
     found = anyio.run(read)
     if as_json:
-        click.echo(to_json([_fields(record) for record in found]))
+        click.echo(to_json(found))
     elif found:
         _print_table(found)
     else:
@@ -159,10 +159,6 @@ async def _open_keys() -> "AsyncGenerator[ApiKeys]":
     url = database.get_secret_value() if database else ""
     async with open_store(settings.state_dir, url) as store:
         yield ApiKeys(store)
-
-
-def _fields(record: "KeyRecord") -> dict[str, Any]:
-    return asdict(record)
 
 
 def _print_table(found: "tuple[KeyRecord, ...]") -> None:

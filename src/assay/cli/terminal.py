@@ -11,6 +11,8 @@ import click
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
     from assay.models.open import OpenOptions
 
 
@@ -51,13 +53,24 @@ def check_ids(ids: Iterable[str], known: Collection[str]) -> None:
 
 
 @contextmanager
+def open_bar(*columns: "ProgressColumn", silent: bool = False) -> Generator["Progress"]:
+    """Show a bar on stderr if that is a terminal; its console prints lines above it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True, quiet=silent, highlight=False)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        yield bar
+
+
+@contextmanager
 def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
     """Print notices as lines on stderr, and progress as a bar if that is a terminal."""
-    from rich.console import Console
     from rich.progress import (
         BarColumn,
         DownloadColumn,
-        Progress,
         TextColumn,
         TimeRemainingColumn,
         TransferSpeedColumn,
@@ -65,7 +78,6 @@ def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
 
     from assay.models.open import OpenOptions
 
-    console = Console(stderr=True, quiet=silent, highlight=False)
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -73,9 +85,7 @@ def open_progress(*, silent: bool = False) -> Generator["OpenOptions"]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with open_bar(*columns, silent=silent) as bar:
         task = bar.add_task("", total=None, visible=False)
 
         def tell(sentence: str) -> None:

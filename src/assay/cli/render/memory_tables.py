@@ -20,22 +20,47 @@ _BAR: Final = 40
 
 def print_failures(found: Sequence[FailureRecord]) -> None:
     """Print a table of failures."""
+    _print_table(
+        ("id", "when", "seen", "helped", "failure", "lesson"),
+        [
+            (
+                record,
+                record.seen,
+                one_line(record.signature),
+                one_line(record.lesson.partition(" -> ")[2] or record.lesson),
+            )
+            for record in found
+        ],
+    )
+
+
+def print_skills(found: Sequence[SnippetRecord]) -> None:
+    """Print a table of helpers."""
+    _print_table(
+        ("id", "when", "offered", "helped", "helper", "made for"),
+        [(record, record.used, _called(record), one_line(record.purpose)) for record in found],
+    )
+
+
+def _print_table(
+    titles: Sequence[str],
+    rows: Sequence[tuple[FailureRecord | SnippetRecord, int, str, str]],
+) -> None:
+    """Print records with a count, a name, and their text."""
     table = Table.grid(padding=(0, 2))
-    titles = ("id", "when", "seen", "helped", "failure", "lesson")
     table.add_row(*(Text(title, "bold") for title in titles))
-    for record in found:
+    for record, number, name, text in rows:
         judged = record.helped + record.harmed
         style = "dim" if record.retired else ""
-        lesson = record.lesson.partition(" -> ")[2] or record.lesson
         table.add_row(
             Text(record.id[:8], style, no_wrap=True),
             Text(_day(record.last_seen), "dim", no_wrap=True),
-            Text(str(record.seen), style, justify="right"),
+            Text(str(number), style, justify="right"),
             Text(f"{record.helped}/{judged}" if judged else "", style, justify="right"),
-            Text(one_line(record.signature), style, no_wrap=True, overflow="ellipsis"),
+            Text(name, style, no_wrap=True, overflow="ellipsis"),
             Text(
-                record.retired or one_line(lesson) or "unknown",
-                "yellow" if record.retired else "green" if record.lesson else "dim",
+                record.retired or text or "unknown",
+                "yellow" if record.retired else "green" if text else "dim",
                 no_wrap=True,
                 overflow="ellipsis",
             ),
@@ -63,30 +88,6 @@ def print_failure(record: FailureRecord) -> None:
     }
     _print_fields(lines)
     _print_texts({"cause": record.action, "fix": record.fix})
-
-
-def print_skills(found: Sequence[SnippetRecord]) -> None:
-    """Print a table of helpers."""
-    table = Table.grid(padding=(0, 2))
-    titles = ("id", "when", "offered", "helped", "helper", "made for")
-    table.add_row(*(Text(title, "bold") for title in titles))
-    for record in found:
-        judged = record.helped + record.harmed
-        style = "dim" if record.retired else ""
-        table.add_row(
-            Text(record.id[:8], style, no_wrap=True),
-            Text(_day(record.last_seen), "dim", no_wrap=True),
-            Text(str(record.used), style, justify="right"),
-            Text(f"{record.helped}/{judged}" if judged else "", style, justify="right"),
-            Text(_called(record), style, no_wrap=True, overflow="ellipsis"),
-            Text(
-                record.retired or one_line(record.purpose),
-                "yellow" if record.retired else "green",
-                no_wrap=True,
-                overflow="ellipsis",
-            ),
-        )
-    open_console().print(table)
 
 
 def print_skill(record: SnippetRecord) -> None:
