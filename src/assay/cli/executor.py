@@ -6,7 +6,6 @@
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,7 @@ from assay.contracts.errors import ExitCode
 from assay.sandbox.native.kernel.open_files import raise_limit
 
 if TYPE_CHECKING:
-    from assay.executor.serve import Executor
-    from assay.settings.executor import ExecutorSettings, RemoteSettings
+    from assay.settings.executor import RemoteSettings
     from assay.settings.load import Settings
 
 
@@ -74,6 +72,7 @@ def serve(*, as_json: bool, verbose: bool, **given: Any) -> int:
 async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - anyio.run hands over by position
     import anyio
 
+    from assay.auth.credentials import expiry_warning
     from assay.executor.serve import ExecutorPlan, open_executor
     from assay.executor.tls_audit import overhearing
     from assay.sandbox.factory import open_backend
@@ -83,55 +82,36 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
         audit_file=settings.executor.audit_file or settings.state_dir / "executor" / "audit.jsonl",
         executions=settings.executor.executions or settings.sandbox.max_concurrent,
     )
+    grace_s, host = settings.executor.shutdown_grace_s, settings.executor.host
+
+    async def drain() -> None:
+        if not await executor.drain(grace_s):
+            _tell("some programs have not finished; stopping them")
+        tasks.cancel_scope.cancel()
+
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with (
             open_backend(settings.sandbox) as backend,
             open_executor(backend, plan) as executor,
         ):
             with overhearing(executor.note_handshake):
-                _announce(executor, plan.settings, backend.name, as_json=as_json)
-                await _serve_until_told(executor, signals, settings.executor.shutdown_grace_s)
+                address, metrics_port = f"{host}:{executor.port}", executor.metrics_port or None
+                if as_json:
+                    fields = {"address": address, "metrics_port": metrics_port}
+                    click.echo(to_json({**fields, "backend": backend.name}))
+                if warning := expiry_warning(settings.executor.cert):
+                    _tell(f"warning: {warning}")
+                _tell(f"listening on {address} ({executor.description}), backend {backend.name}")
+                if metrics_port:
+                    _tell(f"metrics on port {metrics_port}")
+                await anext(signals)
+                _tell(f"stopping; running programs have {grace_s:g} s to finish")
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(drain)
+                    async for _ in signals:
+                        _tell("stopping immediately")
+                        tasks.cancel_scope.cancel()
     return ExitCode.ACCEPTED
-
-
-async def _serve_until_told(
-    executor: "Executor", signals: AsyncIterator[signal.Signals], shutdown_grace_s: float
-) -> None:
-    import anyio
-
-    await anext(signals)
-    _tell(f"stopping; running programs have {shutdown_grace_s:g} s to finish")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_drain, executor, shutdown_grace_s, tasks.cancel_scope)
-        async for _ in signals:
-            _tell("stopping immediately")
-            tasks.cancel_scope.cancel()
-
-
-async def _drain(executor: "Executor", within_s: float, waiting: Any) -> None:
-    if not await executor.drain(within_s):
-        _tell("some programs have not finished; stopping them")
-    waiting.cancel()
-
-
-def _announce(
-    executor: "Executor", settings: "ExecutorSettings", backend: str, *, as_json: bool
-) -> None:
-    from assay.auth.credentials import expiry_warning
-
-    host = settings.host
-    if as_json:
-        told = {
-            "address": f"{host}:{executor.port}",
-            "metrics_port": executor.metrics_port or None,
-            "backend": backend,
-        }
-        click.echo(to_json(told))
-    if warning := expiry_warning(settings.cert):
-        _tell(f"warning: {warning}")
-    _tell(f"listening on {host}:{executor.port} ({executor.description}), backend {backend}")
-    if executor.metrics_port:
-        _tell(f"metrics on port {executor.metrics_port}")
 
 
 def _tell(what: str) -> None:

@@ -224,7 +224,12 @@ def _check_words(options: Mapping[str, Any]) -> None:
 def _program(
     file: str | None, args: tuple[str, ...], argv: list[str] | None, options: Mapping[str, Any]
 ) -> Program:
-    env = dict(_variable(text) for text in options["env"])
+    env: dict[str, str] = {}
+    for text in options["env"]:
+        variable, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"invalid variable {text!r}", hint="write --env NAME=VALUE")
+        env[variable] = value
     if argv is not None and file is not None:
         raise UsageError("give a file or a program after `--`, not both")
     if argv is not None:
@@ -241,13 +246,6 @@ def _program(
     return PythonCode(
         source=source, filename=name, args=args, env=env, stdin=_stdin(options["stdin"])
     )
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"invalid variable {text!r}", hint="write --env NAME=VALUE")
-    return name, value
 
 
 def _stdin(name: str | None) -> bytes:

@@ -10,7 +10,7 @@ from assay.cli.options import FOLDER, JSON_ARRAY, JSON_OBJECT, to_json
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.tools.discover import RegisteredTool
+    pass
 
 
 @click.group(name="tools")
@@ -45,25 +45,21 @@ async def _list(project: Path, without_servers: bool) -> list[dict[str, Any]]:  
     if without_servers:
         tools = settings.tools.model_copy(update={"mcp": {}})
         settings = settings.model_copy(update={"tools": tools})
-    async with open_tools(settings, project=project, on_notice=_notice) as found:
-        return _fields(found)
 
+    def notice(text: str) -> None:
+        click.echo(f"note: {text}", err=True)
 
-def _notice(text: str) -> None:
-    click.echo(f"note: {text}", err=True)
-
-
-def _fields(tools: Sequence["RegisteredTool"]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": each.tool.spec.name,
-            "approval": each.approval,
-            "origin": each.origin,
-            "description": each.tool.spec.description,
-            "parameters": each.tool.spec.parameters,
-        }
-        for each in tools
-    ]
+    async with open_tools(settings, project=project, on_notice=notice) as found:
+        return [
+            {
+                "name": each.tool.spec.name,
+                "approval": each.approval,
+                "origin": each.origin,
+                "description": each.tool.spec.description,
+                "parameters": each.tool.spec.parameters,
+            }
+            for each in found
+        ]
 
 
 def _print(found: Sequence[dict[str, Any]]) -> None:

@@ -43,8 +43,18 @@ def verify(certificate: Path, **options: Any) -> int:
         read = read_certificate(certificate)
         _check_key(read, options["key"])
     except JournalError as error:
-        return _tell_tampering(error, as_json=options["as_json"])
-    folder = options["workspace"] or _folder_of(certificate)
+        if options["as_json"]:
+            click.echo(to_json({"status": "tampered", "reason": str(error)}))
+        else:
+            _say("tampered", "red", str(error))
+            click.echo(f"hint: {error.hint}", err=True)
+        return ExitCode.TAMPERING
+    beside = certificate.absolute().parent
+    if options["workspace"] is None and beside.name != ".assay":
+        raise UsageError(
+            "the folder of this certificate's files is unknown", hint="add --workspace DIR"
+        )
+    folder = options["workspace"] or beside.parent
     # Certified files are compared even if a run would withhold them now.
     certified = map(PurePosixPath, read.files)
     tree = read_workspace(folder, exclude=options["exclude"], include=certified)
@@ -65,25 +75,6 @@ def _check_key(certificate: "Certificate", wanted: str | None) -> None:
             f"the certificate was signed by another key, {certificate.key}",
             hint="do not trust it unless you know that key",
         )
-
-
-def _folder_of(certificate: Path) -> Path:
-    parent = certificate.absolute().parent
-    if parent.name != ".assay":
-        raise UsageError(
-            "the folder of this certificate's files is unknown",
-            hint="add --workspace DIR",
-        )
-    return parent.parent
-
-
-def _tell_tampering(error: JournalError, *, as_json: bool) -> int:
-    if as_json:
-        click.echo(to_json({"status": "tampered", "reason": str(error)}))
-    else:
-        _say("tampered", "red", str(error))
-        click.echo(f"hint: {error.hint}", err=True)
-    return ExitCode.TAMPERING
 
 
 def _tell_check(
