@@ -5,8 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,12 @@ import pytest
 
 from assay.contracts.errors import ExitCode, IsolationUnavailableError, SandboxUnavailableError
 from assay.contracts.execution import Limits
-from assay.sandbox.docker.backend import DockerOptions, open_docker
+from assay.sandbox.docker.backend import DockerBackend, open_docker
 from assay.sandbox.docker.engine import EngineError, open_engine
-from assay.sandbox.docker.image import ImageOptions, ImagePython, ensure_image
+from assay.sandbox.docker.image import ensure_image
 from assay.sandbox.packages.store import PackageStore
+from assay.settings.load import SandboxSettings
+from assay.settings.sections import DockerSettings
 from tests.support.fake_docker import FakeDocker, a_fake_docker
 from tests.support.ordinary_user import OrdinaryUser
 
@@ -25,29 +26,24 @@ WORDS = ("-m", "assay", "sandbox", "run", "--backend", "docker", "--", "true")
 HERE = "sha256:" + "0" * 64
 
 
-def options(address: str, folder: Path, *, runtime: str = "") -> DockerOptions:
-    @asynccontextmanager
-    async def no_packages(python: ImagePython) -> AsyncGenerator[Path]:
-        del python
-        (folder / "layer").mkdir(exist_ok=True)
-        yield folder / "layer"
-
-    return DockerOptions(
-        socket=address,
-        runtime=runtime,
-        image=ImageOptions(base="base", packages=(), open_packages=no_packages, locks=folder),
-        open_layer=PackageStore(folder, environment={}, max_bytes=1).open_layer,
-        preload=(),
-        pool_size=0,
-        warm_containers=0,
-        cpus=1.0,
-        max_concurrent=4,
-    )
+def settings(address: str, folder: Path) -> SandboxSettings:
+    docker = DockerSettings(socket=address, base_image="base", warm_containers=0, cpus=1.0)
+    return SandboxSettings(docker=docker, packages_dir=folder, preload=())
 
 
-async def refusal(opened: DockerOptions) -> IsolationUnavailableError:
+def no_packages(folder: Path) -> PackageStore:
+    return PackageStore(folder, environment={}, max_bytes=1)
+
+
+def opening(
+    address: str, folder: Path, *, gvisor: bool = False
+) -> AbstractAsyncContextManager[DockerBackend]:
+    return open_docker(settings(address, folder), no_packages(folder), gvisor=gvisor)
+
+
+async def refusal(address: str, folder: Path, *, gvisor: bool = False) -> IsolationUnavailableError:
     with pytest.raises(IsolationUnavailableError) as caught:
-        async with open_docker(opened):
+        async with opening(address, folder, gvisor=gvisor):
             pass
     return caught.value
 
@@ -64,7 +60,7 @@ def command(address: str, *, env: dict[str, str] | None = None) -> subprocess.Co
 
 
 async def test_without_an_engine_the_hint_is_to_install_one(tmp_path: Path) -> None:
-    error = await refusal(options(str(tmp_path / "nothing.sock"), tmp_path))
+    error = await refusal(str(tmp_path / "nothing.sock"), tmp_path)
 
     assert "there is no Docker engine" in str(error)
     assert "install Docker" in error.hint
@@ -74,7 +70,7 @@ async def test_without_an_engine_the_hint_is_to_install_one(tmp_path: Path) -> N
 async def test_an_address_that_leads_nowhere_is_an_error_and_no_crash(
     address: str, tmp_path: Path
 ) -> None:
-    error = await refusal(options(address, tmp_path))
+    error = await refusal(address, tmp_path)
 
     assert address in str(error)
     assert error.hint
@@ -85,7 +81,7 @@ async def test_a_stopped_engine_is_told_from_a_missing_one(tmp_path: Path) -> No
     with socket.socket(socket.AF_UNIX) as left_behind:
         left_behind.bind(str(tmp_path / "docker.sock"))
 
-    error = await refusal(options(str(tmp_path / "docker.sock"), tmp_path))
+    error = await refusal(str(tmp_path / "docker.sock"), tmp_path)
 
     assert "does not run" in str(error)
     assert "start it" in error.hint
@@ -132,7 +128,7 @@ def test_a_socket_that_is_not_for_us_is_said_to_be(user: OrdinaryUser) -> None:
 
 async def test_a_runtime_that_is_not_registered_is_named(tmp_path: Path) -> None:
     with a_fake_docker(tmp_path) as fake:
-        error = await refusal(options(fake.socket, tmp_path, runtime="runsc"))
+        error = await refusal(fake.socket, tmp_path, gvisor=True)
 
     assert "no runtime 'runsc'" in str(error)
     assert "daemon.json" in error.hint
@@ -144,7 +140,7 @@ async def test_a_base_image_that_cannot_be_had_is_named(tmp_path: Path) -> None:
             r"GET /images/.*": (404, {"message": "No such image"}),
             r"POST /images/create": (404, {"message": "pull access denied for base"}),
         }
-        error = await refusal(options(fake.socket, tmp_path))
+        error = await refusal(fake.socket, tmp_path)
 
     assert "'base' is not there and cannot be fetched" in str(error)
     assert "sandbox.docker.base_image" in error.hint
@@ -160,9 +156,10 @@ def only_packages_missing(error: dict[str, Any], *steps: str) -> dict[str, tuple
 
 
 async def building(fake: FakeDocker, folder: Path) -> EngineError:
+    given = settings(fake.socket, folder)
     async with open_engine(fake.socket) as engine:
         with pytest.raises(EngineError) as caught:
-            await ensure_image(engine, options(fake.socket, folder).image, lambda _: None)
+            await ensure_image(engine, given, no_packages(folder), lambda _: None)
     return caught.value
 
 
@@ -201,7 +198,7 @@ async def test_a_full_disk_while_starting_is_called_that_and_the_container_remov
             r"POST /containers/abc/attach": (500, {"message": "no space left on device"}),
             r"DELETE /containers/abc": (204, None),
         }
-        async with open_docker(options(fake.socket, tmp_path)) as backend:
+        async with opening(fake.socket, tmp_path) as backend:
             with pytest.raises(SandboxUnavailableError) as caught:
                 async with backend.open_sandbox(Limits()):
                     pass
@@ -215,6 +212,6 @@ async def test_a_full_disk_while_starting_is_called_that_and_the_container_remov
 async def test_an_engine_that_answers_nonsense_is_an_error_and_no_crash(tmp_path: Path) -> None:
     with a_fake_docker(tmp_path) as fake:
         fake.answers = {r"GET /info": (500, {"message": "panic"})}
-        error = await refusal(options(fake.socket, tmp_path))
+        error = await refusal(fake.socket, tmp_path)
 
     assert "the Docker engine refused: panic" in str(error)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -11,7 +11,7 @@ import anyio.abc
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.docker.backend import open_docker
-from assay.sandbox.factory import build_package_store, docker_options
+from assay.sandbox.factory import build_package_store
 from assay.sandbox.native.host.backend import NativeConfig, open_native
 from assay.sandbox.network.dial import DirectDialer
 from assay.settings.load import SandboxSettings
@@ -63,8 +63,9 @@ async def _serving(world: World) -> AsyncGenerator[None]:
 async def open_world_of_containers(world: World) -> AsyncGenerator[SandboxBackend]:
     """Open a Docker backend whose gates lead into this world."""
     settings = docker_settings("docker", warm_containers=0).model_copy(update={"preload": ()})
-    options = replace(docker_options(settings, gvisor=False), outside=world.outside)
-    async with _serving(world), open_docker(options) as backend:
+    store = build_package_store(settings)
+    opening = open_docker(settings, store, gvisor=False, outside=world.outside)
+    async with _serving(world), opening as backend:
         yield backend
 
 

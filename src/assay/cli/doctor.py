@@ -128,7 +128,6 @@ async def _look_at_all(
 
 
 async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:
-    from assay.sandbox.factory import docker_options
     from assay.sandbox.native.doctor.explain import Finding
 
     needed = settings.backend.startswith("docker")
@@ -138,8 +137,7 @@ async def _look_at_docker(settings: "SandboxSettings") -> tuple["Finding", ...]:
         status = "failed" if needed else "info"
         fix = error.hint if needed else ""
         return (Finding(name="docker engine", status=status, detail=str(error), fix=fix),)
-    options = docker_options(settings, gvisor=settings.backend == "docker+runsc")
-    return await examine_docker(options, needed=needed)
+    return await examine_docker(settings.docker, needed=needed)
 
 
 def report_fields(report: "Report", sections: "Sections | None" = None) -> dict[str, Any]:

@@ -6,7 +6,6 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
@@ -15,8 +14,6 @@ from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.settings.load import SandboxSettings
 
 if TYPE_CHECKING:
-    from assay.sandbox.docker.backend import DockerOptions
-    from assay.sandbox.docker.image import ImagePython
     from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
     from assay.settings.sections import E2BSettings
@@ -127,41 +124,8 @@ def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
 def _open_docker(settings: SandboxSettings, on_notice: OnNotice, *, gvisor: bool) -> _Opening:
     from assay.sandbox.docker.backend import open_docker
 
-    return open_docker(docker_options(settings, gvisor=gvisor), on_notice)
-
-
-def docker_options(settings: SandboxSettings, *, gvisor: bool) -> "DockerOptions":
-    """Return the options of the Docker backend."""
-    from assay.sandbox.docker.backend import GVISOR, DockerOptions
-    from assay.sandbox.docker.image import PACKAGES, ImageOptions
-    from assay.sandbox.packages.target import Target
-
-    docker = settings.docker
     store = build_package_store(settings)
-
-    @asynccontextmanager
-    async def open_packages(python: "ImagePython") -> AsyncGenerator[Path]:
-        target = Target(python=python.version, platform=python.platform)
-        async with store.open_layer((*PACKAGES, *docker.packages), target) as layer:
-            yield layer.folder
-
-    return DockerOptions(
-        socket=docker.socket,
-        runtime=GVISOR if gvisor else "",
-        image=ImageOptions(
-            base=docker.base_image,
-            packages=docker.packages,
-            open_packages=open_packages,
-            locks=settings.packages_dir,
-        ),
-        open_layer=store.open_layer,
-        # Every container imports separately: only the first stage, and one prepared worker at most.
-        preload=settings.preload[:1],
-        pool_size=min(settings.pool_size, 1),
-        warm_containers=docker.warm_containers,
-        cpus=docker.cpus,
-        max_concurrent=settings.max_concurrent,
-    )
+    return open_docker(settings, store, gvisor=gvisor, on_notice=on_notice)
 
 
 def build_package_store(settings: SandboxSettings) -> "PackageStore":

@@ -1,11 +1,12 @@
 """Docker section of `assay doctor`: checks each part and reports cause and fix."""
 
 from assay.contracts.errors import AssayError
-from assay.sandbox.docker.backend import GVISOR, DockerOptions
 from assay.sandbox.docker.engine import Engine, EngineFacts, open_engine
 from assay.sandbox.docker.image import find_image
 from assay.sandbox.docker.labels import list_containers
+from assay.sandbox.docker.security import GVISOR
 from assay.sandbox.native.doctor.explain import Finding
+from assay.settings.sections import DockerSettings
 
 ENGINE = "docker engine"
 RUNTIME = "gVisor runtime"
@@ -13,15 +14,15 @@ IMAGE = "docker image"
 CONTAINERS = "docker containers"
 
 
-async def examine_docker(options: DockerOptions, *, needed: bool) -> tuple[Finding, ...]:
+async def examine_docker(settings: DockerSettings, *, needed: bool) -> tuple[Finding, ...]:
     """Check a Docker engine. A missing engine is a problem only if the settings need it."""
     try:
-        async with open_engine(options.socket) as engine:
+        async with open_engine(settings.socket) as engine:
             facts = await engine.facts()
             return (
                 _engine(facts),
                 _runtime(facts),
-                await _image(engine, options),
+                await _image(engine, settings),
                 await _containers(engine),
             )
     except AssayError as error:
@@ -45,8 +46,8 @@ def _runtime(facts: EngineFacts) -> Finding:
     )
 
 
-async def _image(engine: Engine, options: DockerOptions) -> Finding:
-    found = await find_image(engine, options.image)
+async def _image(engine: Engine, settings: DockerSettings) -> Finding:
+    found = await find_image(engine, settings)
     if found.id is not None:
         return Finding(name=IMAGE, status="ok", detail=f"{found.tag}, {found.id}")
     if found.tag:
@@ -55,7 +56,7 @@ async def _image(engine: Engine, options: DockerOptions) -> Finding:
     return Finding(
         name=IMAGE,
         status="info",
-        detail=f"the base image {options.image.base!r} is not there; it is fetched when needed",
+        detail=f"the base image {settings.base_image!r} is not there; it is fetched when needed",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import anyio
 import anyio.abc
@@ -48,19 +48,13 @@ class EntrypointConfig:
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
-
-def options_from_json(text: str) -> EntrypointConfig:
-    """Read the output of `to_json`."""
-    fields = json.loads(text)
-    return EntrypointConfig(
-        preload=tuple(tuple(stage) for stage in fields["preload"]),
-        pool_size=int(fields["pool_size"]),
-        max_concurrent=int(fields["max_concurrent"]),
-        programs_as=int(fields["programs_as"]),
-        runtime_dir=str(fields["runtime_dir"]),
-        search_path=tuple(fields["search_path"]),
-        gvisor=bool(fields["gvisor"]),
-    )
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the output of `to_json`."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["preload"] = tuple(tuple(stage) for stage in fields["preload"])
+        fields["search_path"] = tuple(fields["search_path"])
+        return cls(**fields)
 
 
 class DescriptorStream(anyio.abc.ByteStream):
@@ -149,7 +143,7 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
 
 def main() -> NoReturn:
     """Serve until the streams end. Never returns."""
-    options = options_from_json(sys.argv[1])
+    options = EntrypointConfig.from_json(sys.argv[1])
     if options.gvisor and not in_gvisor():
         _give_up("this is not gVisor's kernel, although the runtime is configured as gVisor")
     # Nothing else in this process may read or write the two streams by accident.

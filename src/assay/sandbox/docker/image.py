@@ -13,9 +13,10 @@ import json
 import os
 import tarfile
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -28,8 +29,10 @@ from assay.sandbox.docker.container import ask_image
 from assay.sandbox.docker.engine import Engine, EngineError
 from assay.sandbox.docker.entrypoint import SHIPPED_LAYER, SHIPPED_LAYERS
 from assay.sandbox.docker.labels import IMAGE_LABEL
-from assay.sandbox.packages.store import Layer
+from assay.sandbox.packages.store import PackageStore
 from assay.sandbox.packages.target import Target
+from assay.settings.load import SandboxSettings
+from assay.settings.sections import DockerSettings
 
 REPOSITORY: Final = "assay-python"
 PACKAGES: Final = (
@@ -53,16 +56,25 @@ _PYTHON: Final = f"{_VENV}/bin/python3"
 _COMPILE: Final = f"{_PYTHON} -I -m compileall -qq --invalidation-mode unchecked-hash"
 _FORMAT: Final = 1
 _LONGEST_KEY: Final = 16
+_OLDEST: Final = (3, 11)
+_LOOK_AGAIN_S: Final = 0.2
+_LAST_LINES: Final = 8
 
 _SERVICE_PARTS: Final = ("__init__.py", "asyncx", "contracts", "sandbox")
 """The parts of the package `assay` that run in the container."""
 
-ABOUT_TARGET: Final = (
+# `-I`: the service never imports a file that a program wrote.
+_ASK_SERVICE: Final = f"import sys; sys.path.insert(0, {_SERVICE!r}); "
+SERVICE_COMMAND: Final = (
+    *(_PYTHON, "-I", "-c"),
+    _ASK_SERVICE + "from assay.sandbox.docker.entrypoint import main; main()",
+)
+_ABOUT_TARGET: Final = _ASK_SERVICE + (
     "import json; from dataclasses import asdict; "
     "from assay.sandbox.packages.target import own_target; "
     "print(json.dumps(asdict(own_target(json.loads(sys.argv[1])))))"
 )
-ABOUT_PYTHON: Final = (
+_ABOUT_PYTHON: Final = (
     "import json, platform, sys; print(json.dumps({'version': sys.version_info[:2], "
     "'machine': platform.machine(), 'libc': platform.libc_ver()[0]}))"
 )
@@ -82,6 +94,11 @@ class ImagePython:
         """The platform name that uv uses."""
         libc = "gnu" if self.libc == "glibc" else "musl"
         return f"{self.machine}-unknown-linux-{libc}"
+
+
+Files = Iterable[tuple[str, Path]]
+"""Files of a build context: the path there, and the source."""
+OnNotice = Callable[[str], None]
 
 
 def packages_dockerfile(base: str, python: ImagePython) -> str:
@@ -113,26 +130,6 @@ CMD ["python3"]
 """
 
 
-def layer_dockerfile(image: str) -> str:
-    """Add the packages that a sandbox requested to the complete image."""
-    return f"""FROM {image}
-LABEL {IMAGE_LABEL}=layer
-COPY layer {SHIPPED_LAYERS}/{SHIPPED_LAYER}
-"""
-
-
-def layer_tag(image: str, key: str) -> str:
-    """Return the tag of an image with packages: a digest of its contents."""
-    content = f"{layer_dockerfile(image)}{key}"
-    return f"{REPOSITORY}:with-{_key(content.encode())}"
-
-
-def ask_service(source: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command for a few lines of Python that may import the service's modules."""
-    find = f"import sys; sys.path.insert(0, {_SERVICE!r}); "
-    return (_PYTHON, "-I", "-c", find + source, *arguments)
-
-
 def packages_tag(base_id: str, packages: Sequence[str]) -> str:
     """Return the tag of the library image: a digest of everything known before the download."""
     words = [_FORMAT, base_id, sorted(packages), packages_dockerfile("", _ANY_PYTHON)]
@@ -155,49 +152,49 @@ def _key(content: bytes) -> str:
 
 
 def service_files(package: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the sources that run in the container, with their paths in the package folder."""
+    """Yield the sources that run in the container."""
     for part in _SERVICE_PARTS:
         found = package / part
         paths = [found] if found.is_file() else sorted(found.rglob("*"))
         for path in paths:
             if path.suffix in {".py", ".toml"} and path.is_file():
-                yield str(path.relative_to(package)), path
+                yield f"service/assay/{path.relative_to(package)}", path
 
 
-def write_packages_context(dockerfile: str, layer: Path, into: BinaryIO) -> None:
-    """Write the context of the first image: libraries, build commands and uv."""
+def packages_files(layer: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files of the first image: libraries, build commands and uv."""
+    for inner, path in _files_below(layer):
+        if inner.parts[0] != "bin":
+            yield f"site/{inner}", path
+        elif path.name in {"uv", "uvx"}:
+            # Below /usr, where every program finds it.
+            yield f"bin/{path.name}", path
+        else:
+            yield f"scripts/{path.name}", path
+
+
+def _files_below(folder: Path) -> Iterator[tuple[Path, Path]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder), path
+
+
+def write_context(
+    dockerfile: str, files: Files, into: BinaryIO, *, folders: Sequence[str] = ()
+) -> None:
+    """Write a build context: a Dockerfile, files, and folders that may have none."""
     with tarfile.open(fileobj=into, mode="w") as archive:
-        _add_text(archive, "Dockerfile", dockerfile)
-        for folder in ("site", "scripts", "bin"):
-            _add_folder(archive, folder)
-        for path in sorted(layer.rglob("*")):
-            if not path.is_file():
-                continue
-            inner = path.relative_to(layer)
-            if inner.parts[0] != "bin":
-                _add_file(archive, f"site/{inner}", path)
-            elif path.name in {"uv", "uvx"}:
-                # Below /usr, where every program finds it.
-                _add_file(archive, f"bin/{path.name}", path)
-            else:
-                _add_file(archive, f"scripts/{path.name}", path)
-
-
-def write_service_context(dockerfile: str, package: Path, into: BinaryIO) -> None:
-    """Write the context of the second image."""
-    with tarfile.open(fileobj=into, mode="w") as archive:
-        _add_text(archive, "Dockerfile", dockerfile)
-        for name, path in service_files(package):
-            _add_file(archive, f"service/assay/{name}", path)
-
-
-def write_layer_context(dockerfile: str, layer: Path, into: BinaryIO) -> None:
-    """Write the context of an image with packages: a layer of the package store."""
-    with tarfile.open(fileobj=into, mode="w") as archive:
-        _add_text(archive, "Dockerfile", dockerfile)
-        for path in sorted(layer.rglob("*")):
-            if path.is_file():
-                _add_file(archive, f"layer/{path.relative_to(layer)}", path)
+        content = dockerfile.encode()
+        archive.addfile(_entry("Dockerfile", len(content), 0o644), io.BytesIO(content))
+        for name in folders:
+            folder = _entry(name, 0, 0o755)
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+        for name, path in files:
+            status = path.stat()
+            mode = 0o755 if status.st_mode & 0o111 else 0o644
+            with path.open("rb") as source:
+                archive.addfile(_entry(name, status.st_size, mode), source)
 
 
 def _entry(name: str, size: int, mode: int) -> tarfile.TarInfo:
@@ -205,48 +202,6 @@ def _entry(name: str, size: int, mode: int) -> tarfile.TarInfo:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, mode
     return entry
-
-
-def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
-    content = text.encode()
-    archive.addfile(_entry(name, len(content), 0o644), io.BytesIO(content))
-
-
-def _add_folder(archive: tarfile.TarFile, name: str) -> None:
-    entry = _entry(name, 0, 0o755)
-    entry.type = tarfile.DIRTYPE
-    archive.addfile(entry)
-
-
-def _add_file(archive: tarfile.TarFile, name: str, path: Path) -> None:
-    status = path.stat()
-    mode = 0o755 if status.st_mode & 0o111 else 0o644
-    with path.open("rb") as content:
-        archive.addfile(_entry(name, status.st_size, mode), content)
-
-
-# `-I`: the service never imports a file that a program wrote.
-SERVICE_COMMAND: Final = ask_service("from assay.sandbox.docker.entrypoint import main; main()")
-
-_OLDEST: Final = (3, 11)
-_LOOK_AGAIN_S: Final = 0.2
-_LAST_LINES: Final = 8
-
-OpenPackages = Callable[[ImagePython], AbstractAsyncContextManager[Path]]
-"""Provides the image's libraries in a folder, for an interpreter other than this one."""
-OnNotice = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageOptions:
-    """The inputs of the image and the folders for its build."""
-
-    base: str
-    packages: tuple[str, ...]
-    """Packages beyond those that every image has."""
-    open_packages: OpenPackages
-    locks: Path
-    """A folder for the lock that prevents concurrent builds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,44 +213,52 @@ class ImageFacts:
     """Its digest; None if it has to be built first."""
 
 
-async def find_image(engine: Engine, options: ImageOptions) -> ImageFacts:
+async def find_image(engine: Engine, settings: DockerSettings) -> ImageFacts:
     """Return the image to use, without building or downloading anything."""
-    base_id = await engine.image_id(options.base)
+    base_id = await engine.image_id(settings.base_image)
     if base_id is None:
         return ImageFacts(tag="", id=None)
-    tag = service_tag(_packages_tag(base_id, options), _package())
+    tag = service_tag(packages_tag(base_id, (*PACKAGES, *settings.packages)), _package())
     return ImageFacts(tag=tag, id=await engine.image_id(tag))
 
 
-async def ensure_image(engine: Engine, options: ImageOptions, on_notice: OnNotice) -> str:
+async def ensure_image(
+    engine: Engine, settings: SandboxSettings, store: PackageStore, on_notice: OnNotice
+) -> str:
     """Return the digest of the image; build missing parts first.
 
     Raises:
         EngineError: If it cannot be built, with the end of the build output.
         PackageError: If a package is not available.
     """
-    facts = await find_image(engine, options)
+    facts = await find_image(engine, settings.docker)
     if facts.id is not None:
         return facts.id
-    async with _turn(options.locks, on_notice):
-        base_id = await _ensure_base(engine, options.base, on_notice)
-        packages_tag = _packages_tag(base_id, options)
-        if await engine.image_id(packages_tag) is None:
-            await _build_packages(engine, options, packages_tag, on_notice)
-        tag = service_tag(packages_tag, _package())
+    base = settings.docker.base_image
+    packages = (*PACKAGES, *settings.docker.packages)
+    async with _turn(settings.packages_dir, on_notice):
+        libraries = packages_tag(await _ensure_base(engine, base, on_notice), packages)
+        if await engine.image_id(libraries) is None:
+            python = await base_python(engine, base)
+            on_notice(f"fetching the packages of the image, for Python {python.version}")
+            target = Target(python=python.version, platform=python.platform)
+            async with store.open_layer(packages, target) as layer:
+                on_notice(f"building the image {libraries} (once; this takes a minute)")
+                dockerfile = packages_dockerfile(base, python)
+                files = packages_files(layer.folder)
+                folders = ("site", "scripts", "bin")
+                await _build(engine, libraries, dockerfile, files, on_notice, folders=folders)
+        tag = service_tag(libraries, _package())
         found = await engine.image_id(tag)
         if found is None:
             on_notice(f"building the image {tag}")
-            found = await _build_service(engine, packages_tag, tag, on_notice)
+            dockerfile = service_dockerfile(libraries)
+            found = await _build(engine, tag, dockerfile, service_files(_package()), on_notice)
         return found
 
 
 def _package() -> Path:
     return Path(__file__).parents[2]
-
-
-def _packages_tag(base_id: str, options: ImageOptions) -> str:
-    return packages_tag(base_id, (*PACKAGES, *options.packages))
 
 
 async def _ensure_base(engine: Engine, base: str, on_notice: OnNotice) -> str:
@@ -325,7 +288,7 @@ async def base_python(engine: Engine, base: str) -> ImagePython:
         "set sandbox.docker.base_image to an image with Python 3.11 or newer, as python:3.12-slim"
     )
     try:
-        told = await ask_image(engine, base, ("python3", "-I", "-c", ABOUT_PYTHON))
+        told = await ask_image(engine, base, ("python3", "-I", "-c", _ABOUT_PYTHON))
         fields: Mapping[str, Any] = json.loads(told)
         major, minor = (int(number) for number in fields["version"])
         found = ImagePython(
@@ -340,45 +303,16 @@ async def base_python(engine: Engine, base: str) -> ImagePython:
     return found
 
 
-async def _build_packages(
-    engine: Engine, options: ImageOptions, tag: str, on_notice: OnNotice
-) -> None:
-    python = await base_python(engine, options.base)
-    on_notice(f"fetching the packages of the image, for Python {python.version}")
-    async with options.open_packages(python) as layer:
-        dockerfile = packages_dockerfile(options.base, python)
-        on_notice(f"building the image {tag} (once; this takes a minute)")
-
-        def write(into: BinaryIO) -> None:
-            write_packages_context(dockerfile, layer, into)
-
-        await _build(engine, tag, write, on_notice)
-
-
-async def _build_service(engine: Engine, packages_tag: str, tag: str, on_notice: OnNotice) -> str:
-    dockerfile = service_dockerfile(packages_tag)
-
-    def write(into: BinaryIO) -> None:
-        write_service_context(dockerfile, _package(), into)
-
-    await _build(engine, tag, write, on_notice)
-    found = await engine.image_id(tag)
-    if found is None:
-        raise EngineError(f"the image {tag!r} was built and is not there")
-    return found
-
-
 async def _build(
-    engine: Engine, tag: str, write: Callable[[BinaryIO], None], on_notice: OnNotice
-) -> None:
-    with tempfile.TemporaryFile() as context:
-        await anyio.to_thread.run_sync(write, context)
-        context.seek(0)
-        await build_image(engine, tag, context, on_notice)
-
-
-async def build_image(engine: Engine, tag: str, context: BinaryIO, on_notice: OnNotice) -> None:
-    """Build one image and remove the leftovers of a failed build.
+    engine: Engine,
+    tag: str,
+    dockerfile: str,
+    files: Files,
+    on_notice: OnNotice,
+    *,
+    folders: Sequence[str] = (),
+) -> str:
+    """Build one image, remove the leftovers of a failed build, and return the digest.
 
     Raises:
         EngineError: If it cannot be built, with the end of the build output.
@@ -390,22 +324,28 @@ async def build_image(engine: Engine, tag: str, context: BinaryIO, on_notice: On
         if line.startswith("Step "):
             anyio.from_thread.run_sync(on_notice, line)
 
-    try:
-        await engine.build(context, tag, on_line)
-    except BaseException as error:
-        with anyio.CancelScope(shield=True):
-            await engine.remove_dangling_images(IMAGE_LABEL)
-        if isinstance(error, EngineError):
-            raise _unbuilt(tag, error, lines) from error
-        raise
-
-
-def _unbuilt(tag: str, error: EngineError, lines: list[str]) -> EngineError:
-    told = " | ".join(line.strip() for line in lines[-_LAST_LINES:])
-    return EngineError(
-        f"the image {tag!r} cannot be built: {error}{f'; it ended with: {told}' if told else ''}",
-        hint=error.hint or "set sandbox.docker.base_image to another image, or repair this one",
-    )
+    with tempfile.TemporaryFile() as context:
+        write = partial(write_context, dockerfile, files, context, folders=folders)
+        await anyio.to_thread.run_sync(write)
+        context.seek(0)
+        try:
+            await engine.build(context, tag, on_line)
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await engine.remove_dangling_images(IMAGE_LABEL)
+            if not isinstance(error, EngineError):
+                raise
+            told = " | ".join(line.strip() for line in lines[-_LAST_LINES:])
+            ending = f"; it ended with: {told}" if told else ""
+            raise EngineError(
+                f"the image {tag!r} cannot be built: {error}{ending}",
+                hint=error.hint
+                or "set sandbox.docker.base_image to another image, or repair this one",
+            ) from error
+    found = await engine.image_id(tag)
+    if found is None:
+        raise EngineError(f"the image {tag!r} was built and is not there")
+    return found
 
 
 def _open_lock(folder: Path) -> int:
@@ -439,19 +379,17 @@ async def _turn(folder: Path, on_notice: OnNotice) -> AsyncGenerator[None]:
         os.close(descriptor)
 
 
-OpenLayer = Callable[[Sequence[str], Target], AbstractAsyncContextManager[Layer]]
-
-
 class PackageImages:
     """Builds images with packages on top of the common image."""
 
     def __init__(
-        self, engine: Engine, image: str, preload: Sequence[Sequence[str]], open_layer: OpenLayer
+        self, engine: Engine, image: str, modules: Sequence[str], store: PackageStore
     ) -> None:
         self._engine = engine
         self._image = image
-        self._preload = preload
-        self._open_layer = open_layer
+        self._modules = modules
+        """The modules that the image preloads."""
+        self._store = store
         self._target: Target | None = None
         self._turn = anyio.Lock()
 
@@ -464,11 +402,23 @@ class PackageImages:
             SandboxUnavailableError: If the Docker engine does not build the image.
         """
         try:
-            async with (
-                self._turn,
-                self._open_layer(packages, await self._ask_target()) as layer,
-            ):
-                return await self._image_of(layer)
+            async with self._turn:
+                target = self._target = self._target or await self._ask_target()
+                async with self._store.open_layer(packages, target) as layer:
+                    # Added to the complete image.
+                    dockerfile = (
+                        f"FROM {self._image}\nLABEL {IMAGE_LABEL}=layer\n"
+                        f"COPY layer {SHIPPED_LAYERS}/{SHIPPED_LAYER}\n"
+                    )
+                    tag = f"{REPOSITORY}:with-{_key(f'{dockerfile}{layer.key}'.encode())}"
+                    found = await self._engine.image_id(tag)
+                    if found is None:
+                        files = (
+                            (f"layer/{inner}", path)
+                            for inner, path in _files_below(layer.folder.parent)
+                        )
+                        found = await _build(self._engine, tag, dockerfile, files, lambda _: None)
+                    return found
         except EngineError as error:
             raise SandboxUnavailableError(
                 str(error), dispatch="never_started", hint=error.hint
@@ -476,33 +426,15 @@ class PackageImages:
 
     async def _ask_target(self) -> Target:
         """Return the interpreter of the image and the modules that it preloads."""
-        if self._target is None:
-            modules = [module for stage in self._preload for module in stage]
-            command = ask_service(ABOUT_TARGET, json.dumps(modules))
-            try:
-                told: Mapping[str, Any] = json.loads(
-                    await ask_image(self._engine, self._image, command)
-                )
-                self._target = Target(
-                    python=str(told["python"]),
-                    platform=str(told["platform"]),
-                    present=tuple(map(str, told["present"])),
-                )
-            except (ValueError, KeyError, TypeError) as error:
-                raise EngineError(f"the image does not say what it has: {error}") from error
-        return self._target
-
-    async def _image_of(self, layer: Layer) -> str:
-        tag = layer_tag(self._image, layer.key)
-        found = await self._engine.image_id(tag)
-        if found is None:
-            dockerfile = layer_dockerfile(self._image)
-            with tempfile.TemporaryFile() as context:
-                write = write_layer_context
-                await anyio.to_thread.run_sync(write, dockerfile, layer.folder.parent, context)
-                context.seek(0)
-                await build_image(self._engine, tag, context, lambda _: None)
-            found = await self._engine.image_id(tag)
-        if found is None:
-            raise EngineError(f"the image {tag!r} was built and is not there")
-        return found
+        command = (_PYTHON, "-I", "-c", _ABOUT_TARGET, json.dumps(self._modules))
+        try:
+            told: Mapping[str, Any] = json.loads(
+                await ask_image(self._engine, self._image, command)
+            )
+            return Target(
+                python=str(told["python"]),
+                platform=str(told["platform"]),
+                present=tuple(map(str, told["present"])),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise EngineError(f"the image does not say what it has: {error}") from error

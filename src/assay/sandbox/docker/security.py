@@ -64,6 +64,7 @@ def _when(name: str, *conditions: tuple[int, int]) -> dict[str, Any]:
     return {"names": [name], "action": "SCMP_ACT_ALLOW", "args": arguments}
 
 
+GVISOR: Final = "runsc"
 USER_ID: Final = 65532
 """A uid without an account, different from the common `nobody`."""
 RUNTIME: Final = "/run/assay"
@@ -95,7 +96,7 @@ class ResourceCaps:
     """0 if the engine inside mounts the file system of its sandbox."""
 
 
-def walls_around(limits: Limits, *, files: bool = True) -> ResourceCaps:
+def caps_for(limits: Limits, *, files: bool = True) -> ResourceCaps:
     """Return caps wide enough that programs meet the limits inside first.
 
     The caps are rounded, so that a warm container fits sandboxes of many sizes. `files`: whether
@@ -119,13 +120,16 @@ class ContainerPlan:
 
     image: str
     argv: tuple[str, ...]
-    walls: ResourceCaps
+    caps: ResourceCaps
     cpus: float
-    runtime: str
+    runtime: str = ""
     """Empty: the Docker engine's default."""
-    gvisor: bool = False
     hosts: bool = False
     """Whether programs may reach hosts, through a proxy inside and not directly."""
+
+    @property
+    def gvisor(self) -> bool:
+        return self.runtime == GVISOR
 
 
 def container_config(plan: ContainerPlan) -> dict[str, Any]:
@@ -155,8 +159,8 @@ def container_config(plan: ContainerPlan) -> dict[str, Any]:
 
 
 def _host_config(plan: ContainerPlan) -> dict[str, Any]:
-    walls = plan.walls
-    memory_bytes = walls.memory_mb * _MEGABYTE
+    caps = plan.caps
+    memory_bytes = caps.memory_mb * _MEGABYTE
     return {
         "AutoRemove": True,
         "Runtime": plan.runtime,
@@ -176,14 +180,14 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
         "Init": True,
         "Memory": memory_bytes,
         "MemorySwap": memory_bytes,
-        "PidsLimit": walls.processes + (_GVISOR_THREADS if plan.gvisor else 0),
+        "PidsLimit": caps.processes + (_GVISOR_THREADS if plan.gvisor else 0),
         "NanoCpus": int(plan.cpus * 1e9),
         "OomScoreAdj": 500,
         "Ulimits": [
             {"Name": "nofile", "Soft": _OPEN_FILES, "Hard": _OPEN_FILES},
             {"Name": "core", "Soft": 0, "Hard": 0},
         ],
-        "Tmpfs": _gvisor_tmpfs(walls) if plan.gvisor else _tmpfs(),
+        "Tmpfs": _gvisor_tmpfs(caps) if plan.gvisor else _tmpfs(),
         "LogConfig": {"Type": "none"},
     }
 
@@ -193,9 +197,9 @@ def _tmpfs() -> dict[str, str]:
     return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}
 
 
-def _gvisor_tmpfs(walls: ResourceCaps) -> dict[str, str]:
+def _gvisor_tmpfs(caps: ResourceCaps) -> dict[str, str]:
     """Return mounts for an engine that cannot mount: the files of its sandbox are here."""
-    files = _mount(walls.disk_mb, USER_ID, mode="0755")
+    files = _mount(caps.disk_mb, USER_ID, mode="0755")
     temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)
     return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, **temporary}
 
@@ -206,6 +210,6 @@ def _mount(size_mb: int, owner: int, mode: str = "0700") -> str:
 
 def question_config(image: str, argv: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of a container that runs one query on an image and exits."""
-    walls = ResourceCaps(memory_mb=256, processes=32, disk_mb=1)
-    plan = ContainerPlan(image=image, argv=tuple(argv), walls=walls, cpus=1.0, runtime="")
+    caps = ResourceCaps(memory_mb=256, processes=32, disk_mb=1)
+    plan = ContainerPlan(image=image, argv=tuple(argv), caps=caps, cpus=1.0)
     return container_config(plan)

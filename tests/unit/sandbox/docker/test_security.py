@@ -8,8 +8,8 @@ from assay.contracts.execution import Limits
 from assay.sandbox.docker.security import (
     ContainerPlan,
     build_profile,
+    caps_for,
     container_config,
-    walls_around,
 )
 from assay.sandbox.native.kernel.seccomp_policy import build_policy
 
@@ -20,10 +20,9 @@ def config(*, runtime: str = "", limits: Limits | None = None) -> dict[str, Any]
     plan = ContainerPlan(
         image="sha256:0",
         argv=("serve",),
-        walls=walls_around(limits or Limits()),
+        caps=caps_for(limits or Limits()),
         cpus=1.5,
         runtime=runtime,
-        gvisor=runtime == "runsc",
     )
     return container_config(plan)
 
@@ -67,7 +66,7 @@ def test_the_root_of_gvisors_kernel_can_become_somebody_else_and_nothing_more() 
 
 def test_walls_stand_outside_of_the_limits() -> None:
     limits = Limits(memory_mb=300, processes=10, disk_mb=50)
-    walls = walls_around(limits)
+    walls = caps_for(limits)
 
     assert walls.memory_mb > limits.memory_mb + limits.disk_mb
     assert walls.processes > limits.processes
@@ -78,8 +77,8 @@ def test_a_container_that_waits_suits_sandboxes_of_many_sizes() -> None:
     small = Limits(memory_mb=128, processes=16, disk_mb=16)
     ordinary = Limits(memory_mb=256, processes=20, disk_mb=32)
 
-    assert walls_around(small, files=False) == walls_around(ordinary, files=False)
-    assert walls_around(small) != walls_around(ordinary), "gVisor's file systems have their size"
+    assert caps_for(small, files=False) == caps_for(ordinary, files=False)
+    assert caps_for(small) != caps_for(ordinary), "gVisor's file systems have their size"
 
 
 def allowed_by(profile: dict[str, Any]) -> set[str]:
