@@ -6,6 +6,7 @@ from functools import partial
 
 import anyio
 
+from assay.asyncx.owned_context import open_seats
 from assay.contracts.errors import (
     IsolationUnavailableError,
     SandboxUnavailableError,
@@ -17,7 +18,7 @@ from assay.settings.executor import RemoteSettings
 
 with require("the backend 'remote'", extra="executor"):
     from assay.sandbox.remote.endpoints import Endpoint, by_load, meet_all
-    from assay.sandbox.remote.grpc_transport import Access, GrpcCaller, open_channel, prepare_access
+    from assay.sandbox.remote.grpc_transport import GrpcTransport, prepare_access
     from assay.sandbox.remote.sandbox import LABEL, CachingSandbox, ResultCache
     from assay.sandbox.rpc.client_sandbox import (
         BrokenOffError,
@@ -34,19 +35,19 @@ class RemoteBackend:
     name = LABEL.backend
 
     def __init__(
-        self, stations: tuple[Endpoint, ...], isolation: Isolation, settings: RemoteSettings
+        self, endpoints: tuple[Endpoint, ...], isolation: Isolation, settings: RemoteSettings
     ) -> None:
         self.isolation = isolation
-        self._stations = stations
+        self._endpoints = endpoints
         self._retry_timeout_s = settings.retry_timeout_s
         self._cache = ResultCache(settings.cache_entries) if settings.cache else None
 
     @property
     def trouble(self) -> str:
         """See `assay.contracts.ports.Watched`; at most some seconds old."""
-        if by_load(self._stations, self.isolation):
+        if by_load(self._endpoints, self.isolation):
             return ""
-        asked = ", ".join(station.caller.address for station in self._stations)
+        asked = ", ".join(endpoint.transport.address for endpoint in self._endpoints)
         return f"no executor serves: {asked}"
 
     @asynccontextmanager
@@ -63,16 +64,16 @@ class RemoteBackend:
         self, stack: AsyncExitStack, limits: Limits, equipment: SandboxSpec
     ) -> RemoteSandbox:
         """Open a sandbox on the first executor that accepts it."""
-        candidates = by_load(self._stations, self.isolation) or await self._look_again()
+        candidates = by_load(self._endpoints, self.isolation) or await self._look_again()
         trouble: SandboxUnavailableError | None = None
-        for station in candidates:
+        for endpoint in candidates:
             # Without an alternative, a busy executor gets more time.
-            patient = station is candidates[-1]
-            opening = self._opened(station, limits, equipment, patient=patient)
+            patient = endpoint is candidates[-1]
+            opening = self._opened(endpoint, limits, equipment, patient=patient)
             try:
                 return await stack.enter_async_context(opening)
             except (UnreachableError, BrokenOffError) as lost:
-                station.serving = False
+                endpoint.serving = False
                 # Report the busy executor rather than the failed one: it will have room again.
                 trouble = trouble if isinstance(trouble, ExecutorBusyError) else lost
             except ExecutorBusyError as busy:
@@ -85,40 +86,40 @@ class RemoteBackend:
 
     async def _look_again(self) -> list[Endpoint]:
         """Ask the unreachable executors again, because no other one is left."""
-        troubles = await meet_all(self._stations, self.isolation)
-        if (found := by_load(self._stations, self.isolation)) or not troubles:
+        troubles = await meet_all(self._endpoints, self.isolation)
+        if (found := by_load(self._endpoints, self.isolation)) or not troubles:
             return found
         raise troubles[-1]
 
     @asynccontextmanager
     async def _opened(
-        self, station: Endpoint, limits: Limits, equipment: SandboxSpec, *, patient: bool
+        self, endpoint: Endpoint, limits: Limits, equipment: SandboxSpec, *, patient: bool
     ) -> AsyncGenerator[RemoteSandbox]:
-        sandbox = self._build(station, limits)
+        sandbox = self._build(endpoint, limits)
         # Counted before it opens; otherwise concurrent openings would all go to the same executor.
-        station.sandboxes[sandbox.id] = sandbox
+        endpoint.sandboxes[sandbox.id] = sandbox
         try:
             if patient:
                 await sandbox.open(equipment)
             else:
-                await station.unless_silent(partial(sandbox.open, equipment))
+                await endpoint.unless_silent(partial(sandbox.open, equipment))
             yield sandbox
         finally:
             # Also after a failed opening: the sandbox may exist on the remote side.
             with anyio.CancelScope(shield=True):
-                await station.close(sandbox)
-            del station.sandboxes[sandbox.id]
+                await endpoint.close(sandbox)
+            del endpoint.sandboxes[sandbox.id]
 
-    def _build(self, station: Endpoint, limits: Limits) -> RemoteSandbox:
+    def _build(self, endpoint: Endpoint, limits: Limits) -> RemoteSandbox:
         if self._cache is None:
             return RemoteSandbox(
-                station.caller, LABEL, limits, retry_timeout_s=self._retry_timeout_s
+                endpoint.transport, LABEL, limits, retry_timeout_s=self._retry_timeout_s
             )
         return CachingSandbox(
-            station.caller,
+            endpoint.transport,
             limits,
             self._cache,
-            digest=station.digest,
+            digest=endpoint.digest,
             retry_timeout_s=self._retry_timeout_s,
         )
 
@@ -133,40 +134,22 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
         IsolationUnavailableError: If no answering executor isolates as strongly as requested.
     """
     access = prepare_access(settings)
-    failure: Exception | None = None
-    async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-        try:
-            stations = tuple(
-                [
-                    await _open_station(stack, address, access, settings.connect_timeout_s)
-                    for address in settings.addresses
-                ]
-            )
-            isolation = await _meet_all(stations, least)
-            for station in stations:
-                tasks.start_soon(station.look_after)
-            yield RemoteBackend(stations, isolation, settings)
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-            failure = error
-        finally:
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    async with AsyncExitStack() as stack, open_seats() as tasks:
+        endpoints = tuple(
+            Endpoint(GrpcTransport(address, access)) for address in settings.addresses
+        )
+        for endpoint in endpoints:
+            stack.push_async_callback(endpoint.transport.channel.close)
+        isolation = await _meet_all(endpoints, least)
+        for endpoint in endpoints:
+            tasks.start_soon(endpoint.look_after)
+        yield RemoteBackend(endpoints, isolation, settings)
 
 
-async def _open_station(
-    stack: AsyncExitStack, address: str, access: Access, connect_timeout_s: float
-) -> Endpoint:
-    channel = open_channel(address, access)
-    stack.push_async_callback(channel.close)
-    caller = GrpcCaller(channel, address, access, connect_timeout_s=connect_timeout_s)
-    return Endpoint(caller, channel)
-
-
-async def _meet_all(stations: tuple[Endpoint, ...], least: Isolation) -> Isolation:
+async def _meet_all(endpoints: tuple[Endpoint, ...], least: Isolation) -> Isolation:
     """Return the isolation that every suitable executor provides, and no less than requested."""
-    troubles = await meet_all(stations, least)
-    found = [station.isolation for station in stations if station.isolation is not None]
+    troubles = await meet_all(endpoints, least)
+    found = [endpoint.isolation for endpoint in endpoints if endpoint.isolation is not None]
     if not found:
         raise troubles[0]
     enough = [isolation for isolation in found if isolation.satisfies(least)]

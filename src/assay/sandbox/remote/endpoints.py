@@ -9,7 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.execution import Isolation
-from assay.sandbox.remote.grpc_transport import GrpcCaller
+from assay.sandbox.remote.grpc_transport import GrpcTransport
 from assay.sandbox.rpc.client_sandbox import RemoteSandbox, UnreachableError, distrusting
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
@@ -33,15 +33,15 @@ _HealthStatus = cast("Any", health_pb2)
 class Endpoint:
     """One executor and this process's open sandboxes on it."""
 
-    def __init__(self, caller: GrpcCaller, channel: grpc.aio.Channel) -> None:
-        self.caller = caller
+    def __init__(self, transport: GrpcTransport) -> None:
+        self.transport = transport
         self.sandboxes: dict[str, RemoteSandbox] = {}
         self.isolation: Isolation | None = None
         """None until the executor has answered."""
         self.digest = ""
         self.serving = False
         self._lease_s = 0.0
-        self._check = cast("Any", channel).unary_unary(
+        self._check = cast("Any", transport.channel).unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=_HealthStatus.HealthCheckRequest.SerializeToString,
             response_deserializer=_HealthStatus.HealthCheckResponse.FromString,
@@ -54,8 +54,8 @@ class Endpoint:
             SandboxUnavailableError: If it cannot be reached or rejects this client.
         """
         request = pb.GetCapabilitiesRequest()
-        answer = await self.caller.ask(methods.GET_CAPABILITIES, request, timeout_s=_ANSWER_S)
-        with distrusting(self.caller):
+        answer = await self.transport.ask(methods.GET_CAPABILITIES, request, timeout_s=_ANSWER_S)
+        with distrusting(self.transport):
             self.isolation = ISOLATIONS.decode(answer.isolation)
             self._lease_s = measure(answer.lease_s, of="a lease")
         self.digest = answer.digest
@@ -91,7 +91,7 @@ class Endpoint:
         if not done:
             self.serving = False
             raise UnreachableError(
-                f"the executor {self.caller.address} does not answer",
+                f"the executor {self.transport.address} does not answer",
                 hint="is its process stopped, or its machine overloaded?",
             )
 
@@ -122,7 +122,7 @@ class Endpoint:
                 self.serving = False
 
     async def _look(self) -> None:
-        await self.caller.connect()
+        await self.transport.connect()
         try:
             answer = await self._check(_HealthStatus.HealthCheckRequest(), timeout=_CHECK_S)
         except grpc.aio.AioRpcError as error:
@@ -134,10 +134,12 @@ class Endpoint:
 
     async def _renew(self) -> None:
         request = pb.RenewSandboxesRequest(sandbox_ids=list(self.sandboxes))
-        await self.caller.ask(methods.RENEW_SANDBOXES, request, timeout_s=_ANSWER_S)
+        await self.transport.ask(methods.RENEW_SANDBOXES, request, timeout_s=_ANSWER_S)
 
 
-async def meet_all(stations: Iterable[Endpoint], least: Isolation) -> list[SandboxUnavailableError]:
+async def meet_all(
+    endpoints: Iterable[Endpoint], least: Isolation
+) -> list[SandboxUnavailableError]:
     """Ask all executors concurrently; returns why some cannot be used.
 
     After the first answer with sufficient isolation, the others get one more second: a hanging
@@ -145,30 +147,30 @@ async def meet_all(stations: Iterable[Endpoint], least: Isolation) -> list[Sandb
     """
     troubles: list[SandboxUnavailableError] = []
 
-    async def meet(station: Endpoint) -> None:
+    async def meet(endpoint: Endpoint) -> None:
         try:
-            await station.meet()
+            await endpoint.meet()
         except SandboxUnavailableError as error:
             troubles.append(error)
-        if station.serving and station.isolation and station.isolation.satisfies(least):
+        if endpoint.serving and endpoint.isolation and endpoint.isolation.satisfies(least):
             meeting.cancel_scope.deadline = min(
                 meeting.cancel_scope.deadline, anyio.current_time() + _GRACE_S
             )
 
     async with anyio.create_task_group() as meeting:
-        for station in stations:
-            meeting.start_soon(meet, station)
+        for endpoint in endpoints:
+            meeting.start_soon(meet, endpoint)
     return troubles
 
 
-def by_load(stations: Iterable[Endpoint], at_least: Isolation) -> list[Endpoint]:
+def by_load(endpoints: Iterable[Endpoint], at_least: Isolation) -> list[Endpoint]:
     """Return the available executors, the one with the least load first."""
     able = [
-        station
-        for station in stations
-        if station.serving
-        and not station.caller.distrusted
-        and station.isolation is not None
-        and station.isolation.satisfies(at_least)
+        endpoint
+        for endpoint in endpoints
+        if endpoint.serving
+        and not endpoint.transport.distrusted
+        and endpoint.isolation is not None
+        and endpoint.isolation.satisfies(at_least)
     ]
-    return sorted(able, key=lambda station: len(station.sandboxes))
+    return sorted(able, key=lambda endpoint: len(endpoint.sandboxes))

@@ -53,17 +53,7 @@ _SOMETHING_ELSE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The certificates to trust and to present, as files."""
-
-    ca: Path | None
-    cert: Path | None
-    key: Path | None
-    server_name: str
-
-
-def diagnose(address: str, identity: Identity, timeout_s: float) -> Finding:
+def diagnose(address: str, settings: RemoteSettings, timeout_s: float) -> Finding:
     """Repeat the connection steps of gRPC one by one and report the one that fails."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -72,9 +62,9 @@ def diagnose(address: str, identity: Identity, timeout_s: float) -> Finding:
     except OSError as error:
         return str(error.strerror or error).lower(), "is the executor running there?"
     with connection:
-        if identity.ca is None:
+        if settings.ca is None:
             return _diagnose_plain(connection)
-        return _diagnose_tls(connection, host, identity)
+        return _diagnose_tls(connection, host, settings)
 
 
 def _diagnose_plain(connection: socket.socket) -> Finding:
@@ -96,13 +86,13 @@ def _diagnose_plain(connection: socket.socket) -> Finding:
     return "it speaks TLS, and we speak plain text", "set sandbox.remote.ca"
 
 
-def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> Finding:
+def _diagnose_tls(connection: socket.socket, host: str, settings: RemoteSettings) -> Finding:
     try:
-        context = ssl.create_default_context(cafile=str(identity.ca))
+        context = ssl.create_default_context(cafile=str(settings.ca))
         context.set_alpn_protocols(["h2"])
-        if identity.cert is not None:
-            context.load_cert_chain(identity.cert, identity.key)
-        with context.wrap_socket(connection, server_hostname=identity.server_name or host) as tls:
+        if settings.cert is not None:
+            context.load_cert_chain(settings.cert, settings.key)
+        with context.wrap_socket(connection, server_hostname=settings.server_name or host) as tls:
             # In TLS 1.3, the server rejects the client certificate only after the handshake.
             tls.sendall(_PREFACE)
             if tls.recv(1):
@@ -116,7 +106,7 @@ def _diagnose_tls(connection: socket.socket, host: str, identity: Identity) -> F
         return _SILENT
     except OSError:
         pass  # The server closed the connection, as after the handshake.
-    return _hung_up(identity)
+    return _hung_up(settings)
 
 
 def _untrusted(error: ssl.SSLCertVerificationError) -> Finding:
@@ -133,13 +123,13 @@ def _untrusted(error: ssl.SSLCertVerificationError) -> Finding:
             return f"its certificate cannot be trusted: {why}", "is sandbox.remote.ca right?"
 
 
-def _hung_up(identity: Identity) -> Finding:
-    if identity.cert is None:
+def _hung_up(settings: RemoteSettings) -> Finding:
+    if settings.cert is None:
         return (
             "it closed the connection because the client sent no certificate",
             "set sandbox.remote.cert and sandbox.remote.key",
         )
-    if ended := _expiry(identity.cert):
+    if ended := _expiry(settings.cert):
         return f"our certificate has expired on {ended}", "let `assay certs make` make another"
     return (
         "it rejects the client certificate",
@@ -180,7 +170,7 @@ _OPTIONS: Final = (
 class Access:
     """The credentials and addresses needed to open channels."""
 
-    identity: Identity
+    settings: RemoteSettings
     credentials: grpc.ChannelCredentials | None
     """None: plain text."""
     metadata: tuple[tuple[str, str], ...]
@@ -203,13 +193,16 @@ def prepare_access(settings: RemoteSettings) -> Access:
         )
     if settings.ca is None:
         _check_plain(settings)
-    identity = Identity(
-        ca=settings.ca, cert=settings.cert, key=settings.key, server_name=settings.server_name
-    )
+    token = ""
+    if settings.token_file is not None:
+        token = read_private(settings.token_file).strip()
+        if not token.isascii() or not token.isprintable() or " " in token or not token:
+            name = str(settings.token_file)
+            raise UsageError(f"{name!r} does not hold a token, and nothing else")
     return Access(
-        identity=identity,
+        settings=settings,
         credentials=_channel_credentials(settings),
-        metadata=_metadata(settings.token_file),
+        metadata=(("authorization", f"Bearer {token}"),) if token else (),
     )
 
 
@@ -239,15 +232,6 @@ def _channel_credentials(settings: RemoteSettings) -> grpc.ChannelCredentials | 
     )
 
 
-def _metadata(token_file: Path | None) -> tuple[tuple[str, str], ...]:
-    if token_file is None:
-        return ()
-    token = read_private(token_file).strip()
-    if not token.isascii() or not token.isprintable() or " " in token or not token:
-        raise UsageError(f"{str(token_file)!r} does not hold a token, and nothing else")
-    return (("authorization", f"Bearer {token}"),)
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -255,14 +239,12 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
 
 
-def open_channel(address: str, access: Access) -> grpc.aio.Channel:
-    """Open a channel; it connects on first use."""
-    options = list(_OPTIONS)
+def _open_channel(address: str, access: Access) -> grpc.aio.Channel:
+    options: list[tuple[str, int | str]] = [*_OPTIONS]
     if access.credentials is None:
         return grpc.aio.insecure_channel(address, options=options)
-    if access.identity.server_name:
-        named = [*options, ("grpc.ssl_target_name_override", access.identity.server_name)]
-        return grpc.aio.secure_channel(address, access.credentials, options=named)
+    if access.settings.server_name:
+        options.append(("grpc.ssl_target_name_override", access.settings.server_name))
     return grpc.aio.secure_channel(address, access.credentials, options=options)
 
 
@@ -278,18 +260,17 @@ _AGAIN_S: Final = 1.2
 """How long to wait for a connection after a failed one; slightly more than gRPC's own delay."""
 
 
-class GrpcCaller:
-    """See `assay.sandbox.rpc.client_sandbox.Caller`."""
+class GrpcTransport:
+    """See `assay.sandbox.rpc.client_sandbox.Transport`."""
 
-    def __init__(
-        self, channel: grpc.aio.Channel, address: str, access: Access, *, connect_timeout_s: float
-    ) -> None:
+    def __init__(self, address: str, access: Access) -> None:
         self.address = address
         self.distrusted = ""
         """Why answers of this executor are no longer trusted; empty while they are."""
-        self._channel = channel
+        self.channel = _open_channel(address, access)
+        """Connects on first use."""
         self._access = access
-        self._connect_timeout_s = connect_timeout_s
+        self._connect_timeout_s = access.settings.connect_timeout_s
         self._methods: dict[str, Any] = {}
 
     def distrust(self, why: str) -> None:
@@ -324,7 +305,7 @@ class GrpcCaller:
         """
         if self.distrusted:
             raise UnreachableError(f"{self.address} is not trusted: {self.distrusted}")
-        state = self._channel.get_state(try_to_connect=True)
+        state = self.channel.get_state(try_to_connect=True)
         # A failed channel stays in that state until a connection succeeds.
         failed = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         with anyio.move_on_after(
@@ -336,12 +317,12 @@ class GrpcCaller:
                 # the channel is closed, and perhaps the event loop.
                 await anyio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LAST_LOOK_S)
-                state = self._channel.get_state(try_to_connect=True)
+                state = self.channel.get_state(try_to_connect=True)
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and not failed:
                     break
         if state is not grpc.ChannelConnectivity.READY:
             timeout_s = min(self._connect_timeout_s, _DIAGNOSIS_S)
-            look = partial(diagnose, self.address, self._access.identity, timeout_s)
+            look = partial(diagnose, self.address, self._access.settings, timeout_s)
             # Only a diagnosis with its own limit; a caller that leaves does not wait for it.
             why, hint = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
             raise UnreachableError(f"the executor {self.address}: {why}", hint=hint)
@@ -349,9 +330,9 @@ class GrpcCaller:
     def _multi_callable(self, method: Method[Any, Any]) -> Any:
         if method.name not in self._methods:
             kinds = {
-                (False, False): self._channel.unary_unary,
-                (False, True): self._channel.unary_stream,
-                (True, False): self._channel.stream_unary,
+                (False, False): self.channel.unary_unary,
+                (False, True): self.channel.unary_stream,
+                (True, False): self.channel.stream_unary,
             }
             self._methods[method.name] = kinds[method.streams_requests, method.streams_responses](
                 path_of(method.name),
