@@ -136,7 +136,7 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        why = await serve_relay(backend, stream, on_transport=dialer.attach)
+        why = await serve_relay(backend, stream, dialer)
     # Readable on stderr when the connection has ended without a known cause.
     _complain(why)
 

@@ -376,10 +376,13 @@ class Tunnel(anyio.abc.ByteStream):
         exchange: Exchange,
         incoming: type[DialRequest] | type[DialResponse],
         piece_of: Callable[[bytes], Piece],
+        *,
+        on_close: Callable[[Exchange], Awaitable[None]] | None = None,
     ) -> None:
         self._exchange = exchange
         self._incoming = exchange.receive(incoming)
         self._piece_of = piece_of
+        self._on_close = on_close
         self._rest = b""
         self._ended = False
 
@@ -424,4 +427,6 @@ class Tunnel(anyio.abc.ByteStream):
             raise anyio.BrokenResourceError from error
 
     async def aclose(self) -> None:
-        """Do nothing; the stream ends with its call."""
+        """End the call, if this side began it; otherwise the stream ends with its call."""
+        if self._on_close is not None:
+            await self._on_close(self._exchange)

@@ -3,14 +3,14 @@
 Network requests of its sandboxes are forwarded to the client, which decides.
 """
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.abc
 
+from assay.asyncx.owned_context import open_seats
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
@@ -23,15 +23,9 @@ from assay.sandbox.rpc.sandbox_service import SandboxService
 
 _MOST_CALLS: Final = 4096
 
-OnTransport = Callable[[StreamTransport], None]
-"""Receives the transport through which the server sends calls to the client."""
-
 
 async def serve_relay(
-    backend: SandboxBackend,
-    stream: anyio.abc.ByteStream,
-    *,
-    on_transport: OnTransport = lambda _: None,
+    backend: SandboxBackend, stream: anyio.abc.ByteStream, dialer: "HostDialer | None" = None
 ) -> str:
     """Serve one client until its stream ends; its open sandboxes end with it.
 
@@ -39,8 +33,10 @@ async def serve_relay(
     """
     connection = Connection(stream)
     back = StreamTransport(connection, back=True)
-    on_transport(back)
-    async with _open_service(backend) as service, anyio.create_task_group() as tasks:
+    if dialer is not None:
+        dialer.transport = back
+    async with open_seats() as tasks:
+        service = SandboxService(backend, tasks)
 
         async def answer(method: Method[Any, Any], exchange: Exchange) -> None:
             requests = exchange.receive(method.request)
@@ -48,31 +44,27 @@ async def serve_relay(
                 async for one in answers:
                     await exchange.send(one)
 
-        dispatcher = Dispatcher(connection, answer, tasks, methods=METHODS, most=_MOST_CALLS)
-
         async def greet() -> None:
             with suppress(ConnectionLostError):
                 await connection.greet()
 
-        tasks.start_soon(greet)
         try:
-            await connection.run(lambda frame: (back if frame.back else dispatcher).take(frame))
-        finally:
-            back.lose()
-        tasks.cancel_scope.cancel()
-    return connection.why
-
-
-@asynccontextmanager
-async def _open_service(backend: SandboxBackend) -> AsyncGenerator[SandboxService]:
-    async with anyio.create_task_group() as tasks:
-        service = SandboxService(backend, tasks)
-        try:
-            yield service
+            # The calls end before the sandboxes that they use.
+            async with open_seats() as calls:
+                dispatcher = Dispatcher(
+                    connection, answer, calls, methods=METHODS, most=_MOST_CALLS
+                )
+                calls.start_soon(greet)
+                try:
+                    await connection.run(
+                        lambda frame: (back if frame.back else dispatcher).take(frame)
+                    )
+                finally:
+                    back.lose()
         finally:
             with anyio.CancelScope(shield=True):
                 await service.close()
-            tasks.cancel_scope.cancel()
+    return connection.why
 
 
 _ANSWER_S: Final = 30.0
@@ -82,18 +74,15 @@ class HostDialer:
     """Dials through the connected client; see `assay.sandbox.network.dial.DialerFactory`."""
 
     def __init__(self) -> None:
-        self._transport: StreamTransport | None = None
-
-    def attach(self, transport: StreamTransport) -> None:
-        """Set the transport through which dialers send their requests."""
-        self._transport = transport
+        self.transport: StreamTransport | None = None
+        """Sends the requests to the client; None until it is connected."""
 
     def dialer(self, policy: Policy) -> Dialing:
-        if self._transport is None:
+        if self.transport is None:
             raise SandboxUnavailableError(
                 "the connection to the client is not open yet", dispatch="never_started"
             )
-        return RpcDialer(policy=policy, transport=self._transport)
+        return RpcDialer(policy=policy, transport=self.transport)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +108,12 @@ class RpcDialer:
             exchange = await self.transport.converse(DIAL, pb.DialRequest(host=host, port=port))
         except AssayError as error:
             raise OSError(str(error)) from error
-        there = _Connection(self.transport, exchange)
+        there = Tunnel(
+            exchange,
+            pb.DialResponse,
+            lambda data: pb.DialRequest(data=data),
+            on_close=self.transport.give_up,
+        )
         try:
             with anyio.fail_after(_ANSWER_S):
                 first = await there.receive_first()
@@ -132,15 +126,6 @@ class RpcDialer:
             await there.aclose()
             raise
         return there
-
-
-class _Connection(Tunnel):
-    def __init__(self, transport: StreamTransport, exchange: Exchange) -> None:
-        super().__init__(exchange, pb.DialResponse, lambda data: pb.DialRequest(data=data))
-        self._transport = transport
-
-    async def aclose(self) -> None:
-        await self._transport.give_up(self._exchange)
 
 
 def _raise(refusal: pb.Refusal) -> NoReturn:

@@ -41,7 +41,7 @@ async def a_way_out(outlet: EgressServer | None) -> AsyncGenerator[Dialing]:
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
-            await serve_relay(FakeBackend(), far, on_transport=side.attach)
+            await serve_relay(FakeBackend(), far, side)
 
         tasks.start_soon(serve)
         async with open_relay(near, answer_back=outlet.answer if outlet else None):

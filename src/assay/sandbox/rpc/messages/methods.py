@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from assay.sandbox.rpc.messages import egress_pb2
 from assay.sandbox.rpc.messages import executor_pb2 as pb
@@ -31,67 +32,54 @@ class Method(Generic[Request, Response]):
         return _WORD_BEGINNING.sub("_", self.name).lower()
 
 
-GET_CAPABILITIES: Final = Method("GetCapabilities", pb.GetCapabilitiesRequest, pb.Capabilities)
-OPEN_SANDBOX: Final = Method("OpenSandbox", pb.OpenSandboxRequest, pb.OpenSandboxResponse)
-CLOSE_SANDBOX: Final = Method("CloseSandbox", pb.CloseSandboxRequest, pb.CloseSandboxResponse)
-RENEW_SANDBOXES: Final = Method(
+METHODS: Final[tuple[Method[Any, Any], ...]] = tuple(
+    Method(
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        method.client_streaming,
+        method.server_streaming,
+    )
+    for method in pb.DESCRIPTOR.services_by_name["Executor"].methods
+)
+_BY_NAME: Final = {method.name: method for method in METHODS}
+
+
+def _find(name: str, request: type[Request], response: type[Response]) -> Method[Request, Response]:
+    found = _BY_NAME[name]
+    assert (found.request, found.response) == (request, response), name  # noqa: S101 - at import
+    return found
+
+
+GET_CAPABILITIES: Final = _find("GetCapabilities", pb.GetCapabilitiesRequest, pb.Capabilities)
+OPEN_SANDBOX: Final = _find("OpenSandbox", pb.OpenSandboxRequest, pb.OpenSandboxResponse)
+CLOSE_SANDBOX: Final = _find("CloseSandbox", pb.CloseSandboxRequest, pb.CloseSandboxResponse)
+RENEW_SANDBOXES: Final = _find(
     "RenewSandboxes", pb.RenewSandboxesRequest, pb.RenewSandboxesResponse
 )
-EXECUTE: Final = Method("Execute", pb.ExecuteRequest, pb.ExecutionResult)
-EXECUTE_STREAM: Final = Method(
-    "ExecuteStream", pb.ExecuteRequest, pb.ExecutionEvent, streams_responses=True
-)
-ATTACH_STREAM: Final = Method(
-    "AttachStream", pb.AttachStreamRequest, pb.ExecutionEvent, streams_responses=True
-)
-STOP_EXECUTION: Final = Method("StopExecution", pb.StopExecutionRequest, pb.StopExecutionResponse)
-CANCEL_EXECUTIONS: Final = Method(
+EXECUTE: Final = _find("Execute", pb.ExecuteRequest, pb.ExecutionResult)
+EXECUTE_STREAM: Final = _find("ExecuteStream", pb.ExecuteRequest, pb.ExecutionEvent)
+ATTACH_STREAM: Final = _find("AttachStream", pb.AttachStreamRequest, pb.ExecutionEvent)
+STOP_EXECUTION: Final = _find("StopExecution", pb.StopExecutionRequest, pb.StopExecutionResponse)
+CANCEL_EXECUTIONS: Final = _find(
     "CancelExecutions", pb.CancelExecutionsRequest, pb.CancelExecutionsResponse
 )
-WRITE_FILE: Final = Method(
-    "WriteFile", pb.WriteFileRequest, pb.WriteFileResponse, streams_requests=True
-)
-READ_FILE: Final = Method(
-    "ReadFile", pb.ReadFileRequest, pb.ReadFileResponse, streams_responses=True
-)
-LIST_FILES: Final = Method(
-    "ListFiles", pb.ListFilesRequest, pb.ListFilesResponse, streams_responses=True
-)
-MAKE_DIRECTORY: Final = Method("MakeDirectory", pb.MakeDirectoryRequest, pb.MakeDirectoryResponse)
-REMOVE_PATH: Final = Method("RemovePath", pb.RemovePathRequest, pb.RemovePathResponse)
-OPEN_INTERPRETER: Final = Method(
+WRITE_FILE: Final = _find("WriteFile", pb.WriteFileRequest, pb.WriteFileResponse)
+READ_FILE: Final = _find("ReadFile", pb.ReadFileRequest, pb.ReadFileResponse)
+LIST_FILES: Final = _find("ListFiles", pb.ListFilesRequest, pb.ListFilesResponse)
+MAKE_DIRECTORY: Final = _find("MakeDirectory", pb.MakeDirectoryRequest, pb.MakeDirectoryResponse)
+REMOVE_PATH: Final = _find("RemovePath", pb.RemovePathRequest, pb.RemovePathResponse)
+OPEN_INTERPRETER: Final = _find(
     "OpenInterpreter", pb.OpenInterpreterRequest, pb.OpenInterpreterResponse
 )
-BRANCH_INTERPRETER: Final = Method(
+BRANCH_INTERPRETER: Final = _find(
     "BranchInterpreter", pb.BranchInterpreterRequest, pb.BranchInterpreterResponse
 )
-CLOSE_INTERPRETER: Final = Method(
+CLOSE_INTERPRETER: Final = _find(
     "CloseInterpreter", pb.CloseInterpreterRequest, pb.CloseInterpreterResponse
 )
-RUN_CELL: Final = Method("RunCell", pb.RunCellRequest, pb.ExecutionEvent, streams_responses=True)
-INTERRUPT_CELL: Final = Method("InterruptCell", pb.InterruptCellRequest, pb.InterruptCellResponse)
-
-METHODS: Final = (
-    GET_CAPABILITIES,
-    OPEN_SANDBOX,
-    CLOSE_SANDBOX,
-    RENEW_SANDBOXES,
-    EXECUTE,
-    EXECUTE_STREAM,
-    ATTACH_STREAM,
-    STOP_EXECUTION,
-    CANCEL_EXECUTIONS,
-    WRITE_FILE,
-    READ_FILE,
-    LIST_FILES,
-    MAKE_DIRECTORY,
-    REMOVE_PATH,
-    OPEN_INTERPRETER,
-    BRANCH_INTERPRETER,
-    CLOSE_INTERPRETER,
-    RUN_CELL,
-    INTERRUPT_CELL,
-)
+RUN_CELL: Final = _find("RunCell", pb.RunCellRequest, pb.ExecutionEvent)
+INTERRUPT_CELL: Final = _find("InterruptCell", pb.InterruptCellRequest, pb.InterruptCellResponse)
 
 LOOK_UP: Final = Method("LookUp", egress_pb2.LookUpRequest, egress_pb2.LookUpResponse)
 DIAL: Final = Method(

@@ -1,4 +1,4 @@
-"""The generated messages: the methods that use them, and the protobuf versions that load them."""
+"""The generated messages, and the protobuf versions that load them."""
 
 import re
 import tomllib
@@ -6,8 +6,6 @@ import tomllib
 from packaging.requirements import Requirement
 
 from assay.sandbox.docker.image import PACKAGES
-from assay.sandbox.rpc.messages import executor_pb2
-from assay.sandbox.rpc.messages.methods import METHODS
 from tests.support.sources import PACKAGE, ROOT
 
 _GENERATED = re.compile(r"^# Protobuf Python Version: (\S+)$", re.MULTILINE)
@@ -40,29 +38,3 @@ def test_the_build_uses_the_compiler_that_the_tests_use() -> None:
     }
 
     assert len(compilers) == 1
-
-
-def test_the_table_of_methods_is_that_of_the_service() -> None:
-    service = executor_pb2.DESCRIPTOR.services_by_name["Executor"]
-
-    declared = [
-        (
-            method.name,
-            method.input_type.full_name,
-            method.output_type.full_name,
-            method.client_streaming,
-            method.server_streaming,
-        )
-        for method in service.methods
-    ]
-    tabled = [
-        (
-            method.name,
-            method.request.DESCRIPTOR.full_name,
-            method.response.DESCRIPTOR.full_name,
-            method.streams_requests,
-            method.streams_responses,
-        )
-        for method in METHODS
-    ]
-    assert tabled == declared
