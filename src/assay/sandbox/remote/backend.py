@@ -6,7 +6,7 @@ from functools import partial
 
 import anyio
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import (
     IsolationUnavailableError,
     SandboxUnavailableError,
@@ -134,7 +134,7 @@ async def open_remote(settings: RemoteSettings, least: Isolation) -> AsyncGenera
         IsolationUnavailableError: If no answering executor isolates as strongly as requested.
     """
     access = prepare_access(settings)
-    async with AsyncExitStack() as stack, open_seats() as tasks:
+    async with AsyncExitStack() as stack, open_task_group() as tasks:
         endpoints = tuple(
             Endpoint(GrpcTransport(address, access)) for address in settings.addresses
         )

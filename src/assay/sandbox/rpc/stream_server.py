@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import anyio
 import anyio.abc
 
-from assay.asyncx.owned_context import open_seats
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
@@ -35,7 +35,7 @@ async def serve_relay(
     back = StreamTransport(connection, back=True)
     if dialer is not None:
         dialer.transport = back
-    async with open_seats() as tasks:
+    async with open_task_group() as tasks:
         service = SandboxService(backend, tasks)
 
         async def answer(method: Method[Any, Any], exchange: Exchange) -> None:
@@ -50,7 +50,7 @@ async def serve_relay(
 
         try:
             # The calls end before the sandboxes that they use.
-            async with open_seats() as calls:
+            async with open_task_group() as calls:
                 dispatcher = Dispatcher(
                     connection, answer, calls, methods=METHODS, most=_MOST_CALLS
                 )
