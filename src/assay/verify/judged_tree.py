@@ -24,6 +24,7 @@ from assay.verify.discovery import is_test_file
 from assay.verify.spec import VerificationSpec
 
 _Words = frozenset[str]
+_Objection = tuple[TamperKind, Severity, str]
 
 _CARGO_TABLES: Final = ("test", "patch", "replace", "workspace")
 _CARGO_KEYS: Final = {
@@ -222,87 +223,58 @@ class _ChangeFilter:
             severity: Severity = "forgery" if behind else "note"
             what = f"where {behind[0]} must be" if behind else "and is not taken along"
             said = f"is a link or a special file, {what}"
-            yield _finding(TamperKind.LINKED_FILE, severity, link, said)
+            yield _finding(link, TamperKind.LINKED_FILE, severity, said)
 
     def objection(self, change: FileChange) -> Finding | None:
         """Return why a change is left out; None if it counts."""
+        found = (
+            self._startup(change)
+            or self._configuration(change)
+            or self._tests(change)
+            or self._shadow(change)
+            or self._build(change)
+        )
+        return None if found is None else _finding(change.path, *found)
+
+    def _startup(self, change: FileChange) -> _Objection | None:
         path = change.path
         if change.kind == "deleted" and any(
             link == path or link in path.parents for link in self.proposal.links
         ):
-            return _finding(
-                TamperKind.LINKED_FILE, "forgery", path, "is gone: a link is in its place"
-            )
-        found = self._startup(change) or self._configuration(change) or self._tests(change)
-        if found is not None:
-            return found
-        if self.case.pristine.why_withheld(path):
-            said = "was withheld from the run, so the person's own stays as it is; left out"
-            return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
-        shadow = self._shadow(change)
-        if shadow is not None:
-            return shadow
-        if self.case.allowed and not matches(path, self.case.allowed):
-            said = "is none of the files that may be changed; left out"
-            return _finding(TamperKind.NOT_ALLOWED, "note", path, said)
-        return self._build(change)
-
-    def _startup(self, change: FileChange) -> Finding | None:
-        path = change.path
+            return TamperKind.LINKED_FILE, "forgery", "is gone: a link is in its place"
         if path.name in _STARTUP or path.suffix == ".pth":
-            return _finding(
-                TamperKind.STARTUP_HOOK,
-                "forgery",
-                path,
-                f"was {change.kind}: it runs before the tests",
-            )
+            said = f"was {change.kind}: it runs before the tests"
+            return TamperKind.STARTUP_HOOK, "forgery", said
         if any(part.endswith((".dist-info", ".egg-info")) for part in path.parts):
-            text = self.proposal.text(path) or ""
-            severity: Severity = "forgery" if "pytest11" in text else "note"
-            return _finding(
-                TamperKind.STARTUP_HOOK, severity, path, "is the record of an installed package"
-            )
+            plugin = "pytest11" in (self.proposal.text(path) or "")
+            said = "is the record of an installed package"
+            return TamperKind.STARTUP_HOOK, "forgery" if plugin else "note", said
         return None
 
-    def _configuration(self, change: FileChange) -> Finding | None:
+    def _configuration(self, change: FileChange) -> _Objection | None:
         path = change.path
         if not matches(path, self.configuration) or is_build_file(path):
             return None
         words = _SHARED.get(path.name)
         texts = [tree.text(path) or "" for tree in (self.proposal, self.case.pristine)]
         speaks = words is None or any(word in text for text in texts for word in words)
-        severity: Severity = "forgery" if speaks else "note"
         said = f"was {change.kind}: it steers the tests, and comes from the goal alone"
-        return _finding(TamperKind.RUNNER_CONFIG, severity, path, said)
+        return TamperKind.RUNNER_CONFIG, "forgery" if speaks else "note", said
 
-    def _build(self, change: FileChange) -> Finding | None:
-        """Return why a build file change is left out; only its settings for tests matter."""
-        path = change.path
-        if not matches(path, self.configuration) or not is_build_file(path):
-            return None
-        before, after = (tree.text(path) or "" for tree in (self.case.pristine, self.proposal))
-        if not steers_tests(path, before, after):
-            return None
-        # The reports of these tools alone do not show an omitted test.
-        sure = change.kind != "added" and matches(path, _UNSEEN)
-        said = f"was {change.kind}: it says something else about the tests"
-        return _finding(TamperKind.RUNNER_CONFIG, "forgery" if sure else "doubt", path, said)
-
-    def _tests(self, change: FileChange) -> Finding | None:
+    def _tests(self, change: FileChange) -> _Objection | None:
         path = change.path
         if is_protected(self.case, path):
             if change.kind == "deleted":
-                return _finding(TamperKind.TESTS_DELETED, "forgery", path, "was deleted")
+                return TamperKind.TESTS_DELETED, "forgery", "was deleted"
             if change.kind == "modified":
-                return _finding(TamperKind.TESTS_CHANGED, "forgery", path, "was changed")
+                return TamperKind.TESTS_CHANGED, "forgery", "was changed"
             severity: Severity = "forgery" if path.name == "__init__.py" else "note"
-            return _finding(
-                TamperKind.TESTS_CHANGED, severity, path, "was added among the tests, and left out"
-            )
+            return TamperKind.TESTS_CHANGED, severity, "was added among the tests, and left out"
         if change.kind == "added" and self._shadows_test(path):
-            return _finding(
-                TamperKind.TESTS_CHANGED, "forgery", path, "takes the place of a test file"
-            )
+            return TamperKind.TESTS_CHANGED, "forgery", "takes the place of a test file"
+        if self.case.pristine.why_withheld(path):
+            said = "was withheld from the run, so the person's own stays as it is; left out"
+            return TamperKind.NOT_ALLOWED, "note", said
         return None
 
     def _shadows_test(self, path: PurePosixPath) -> bool:
@@ -314,31 +286,43 @@ class _ChangeFilter:
         same_name = path.suffix == ".py" and path.stem in {test.stem for test in tests}
         return same_name or any(parent in taken for parent in path.parents)
 
-    def _shadow(self, change: FileChange) -> Finding | None:
+    def _shadow(self, change: FileChange) -> _Objection | None:
         path = change.path
         if change.kind != "added":
             return None
         file = self.proposal.files[path]
         if path.name in _PROGRAMS and (file.executable or file.content.startswith(b"#!")):
-            return _finding(
-                TamperKind.SHADOWED_RUNNER, "forgery", path, f"poses as the program {path.name}"
-            )
-        if path.suffix not in {".py", ".so", ".pyd"}:
-            return None
-        for name in self._importable_as(path):
+            return TamperKind.SHADOWED_RUNNER, "forgery", f"poses as the program {path.name}"
+        is_code = path.suffix in {".py", ".so", ".pyd"}
+        for name in self._importable_as(path) if is_code else ():
             if name in _LEANED_ON:
-                return _finding(
-                    TamperKind.SHADOWED_RUNNER, "forgery", path, f"stands in for the module {name}"
-                )
+                return TamperKind.SHADOWED_RUNNER, "forgery", f"stands in for the module {name}"
             if name in sys.stdlib_module_names or _is_installed(name):
                 # The goal may ask for it, which cannot be decided here.
-                used = self._is_used_by_tests(name)
-                severity: Severity = "doubt" if used else "note"
-                said = f"has the name of the module {name}" + (
-                    ", which the tests use" if used else ""
-                )
-                return _finding(TamperKind.SHADOWED_RUNNER, severity, path, said)
+                said = f"has the name of the module {name}"
+                if self._is_used_by_tests(name):
+                    return TamperKind.SHADOWED_RUNNER, "doubt", f"{said}, which the tests use"
+                return TamperKind.SHADOWED_RUNNER, "note", said
         return None
+
+    def _build(self, change: FileChange) -> _Objection | None:
+        """Return why an unlisted file or a build file is left out.
+
+        Of a build file, only its settings for tests matter.
+        """
+        path = change.path
+        if self.case.allowed and not matches(path, self.case.allowed):
+            said = "is none of the files that may be changed; left out"
+            return TamperKind.NOT_ALLOWED, "note", said
+        if not matches(path, self.configuration) or not is_build_file(path):
+            return None
+        before, after = (tree.text(path) or "" for tree in (self.case.pristine, self.proposal))
+        if not steers_tests(path, before, after):
+            return None
+        # The reports of these tools alone do not show an omitted test.
+        sure = change.kind != "added" and matches(path, _UNSEEN)
+        said = f"was {change.kind}: it says something else about the tests"
+        return TamperKind.RUNNER_CONFIG, "forgery" if sure else "doubt", said
 
     def _is_used_by_tests(self, name: str) -> bool:
         begins = r"^\s*(?:import|from)\s+(?:[\w., ]+,\s*)?"
@@ -371,5 +355,5 @@ def _is_installed(name: str) -> bool:
     return spec is not None and spec.loader is not None and name not in _TEST_FOLDERS
 
 
-def _finding(kind: TamperKind, severity: Severity, path: PurePosixPath, said: str) -> Finding:
+def _finding(path: PurePosixPath, kind: TamperKind, severity: Severity, said: str) -> Finding:
     return Finding(kind=kind, severity=severity, explanation=f"{path} {said}", path=path)

@@ -348,8 +348,9 @@ class _Reader:
         for option, name in pairwise(words):
             if option == "-m":
                 parts = folder.joinpath(*name.split("."))
-                files = (parts.with_name(f"{parts.name}.py"), parts / "__main__.py")
-                yield from (p for p in (*files, parts / "__init__.py") if p in self.tree.files)
+                file = parts.with_name(f"{parts.name}.py")
+                files = (file, parts / "__main__.py", parts / "__init__.py")
+                yield from (path for path in files if path in self.tree.files)
 
     def _within(self, words: list[str], folder: PurePosixPath, depth: int) -> _Paths:
         """Yield the protected files of texts that this command passes to a shell or to npm."""

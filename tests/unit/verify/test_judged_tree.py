@@ -7,7 +7,6 @@ import pytest
 
 from assay.contracts.verdict import Finding, TamperKind
 from assay.contracts.workspace import Tree, TreeFile, Withheld
-from assay.text.globs import matches
 from assay.verify.judged_tree import filter_changes
 from assay.verify.runners.python import PytestRunner
 from assay.verify.runners.registry import RUNNERS, ExitCodeRunner
@@ -313,18 +312,3 @@ def test_a_build_that_may_not_be_changed_is_only_left_out() -> None:
 
     assert judged == before
     assert [(f.kind, f.severity) for f in findings] == [(TamperKind.NOT_ALLOWED, "note")]
-
-
-@pytest.mark.parametrize(
-    ("path", "pattern", "named"),
-    [
-        ("main.py", "**/*.py", True),
-        ("src/main.py", "**/*.py", True),
-        ("main.js", "**/*.py", False),
-        ("src/main.py", "**/src/**", True),
-        ("lib/src/main.py", "**/src/**", True),
-        ("main.py", "**/src/**", False),
-    ],
-)
-def test_two_stars_stand_for_any_folders_or_none(path: str, pattern: str, *, named: bool) -> None:
-    assert matches(PurePosixPath(path), (pattern,)) is named
