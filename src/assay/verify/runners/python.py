@@ -446,11 +446,14 @@ def _paths(args: tuple[str, ...]) -> Iterator[str]:
 
 
 def _expected_in(tree: Tree, path: PurePosixPath, chosen: tuple[str, ...]) -> Iterator[str]:
-    wanted = [word for word in chosen if _covers(PurePosixPath(word.partition("::")[0]), path)]
+    roots = {word: PurePosixPath(word.partition("::")[0]) for word in chosen}
+    wanted = [word for word, root in roots.items() if path == root or root in path.parents]
     if not wanted or path.suffix != ".py":
         return
-    named = any(PurePosixPath(word.partition("::")[0]) == path for word in wanted)
-    if not named and (not is_test_file(path) or _is_in_skipped_folder(path)):
+    if not any(roots[word] == path for word in wanted) and (
+        not is_test_file(path)
+        or any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in path.parts[:-1])
+    ):
         return
     module = parse_module(tree, path)
     for test in find_test_definitions(module) if module else ():
@@ -459,19 +462,10 @@ def _expected_in(tree: Tree, path: PurePosixPath, chosen: tuple[str, ...]) -> It
             yield name
 
 
-def _covers(folder: PurePosixPath, path: PurePosixPath) -> bool:
-    return path == folder or folder in path.parents
-
-
 def _selects(word: str, name: str) -> bool:
     rest = word.partition("::")[2].partition("[")[0]
     mine = name.partition("::")[2]
     return not rest or mine == rest or mine.startswith(f"{rest}::")
-
-
-def _is_in_skipped_folder(path: PurePosixPath) -> bool:
-    folders = path.parts[:-1]
-    return any(part in _SKIPPED_FOLDERS or part.startswith(".") for part in folders)
 
 
 def _settings(tree: Tree) -> dict[str, Any]:
@@ -480,21 +474,11 @@ def _settings(tree: Tree) -> dict[str, Any]:
         text = tree.text(PurePosixPath(name))
         if text is not None:
             return _toml(text, "pytest") if name.endswith("toml") else _ini(text, "pytest")
-    for name, section in (
-        ("pyproject.toml", ""),
-        ("tox.ini", "pytest"),
-        ("setup.cfg", "tool:pytest"),
-    ):
-        text = tree.text(PurePosixPath(name))
-        found = {} if text is None else _ini(text, section) if section else _pyproject(text)
-        if found:
-            return found
-    return {}
-
-
-def _pyproject(text: str) -> dict[str, Any]:
-    pytest = _toml(text, "tool", "pytest")
-    return cast("dict[str, Any]", pytest.get("ini_options", pytest))
+    pytest = _toml(tree.text(PurePosixPath("pyproject.toml")) or "", "tool", "pytest")
+    found = cast("dict[str, Any]", pytest.get("ini_options", pytest))
+    for name, section in (("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+        found = found or _ini(tree.text(PurePosixPath(name)) or "", section)
+    return found
 
 
 def _toml(text: str, *keys: str) -> dict[str, Any]:
