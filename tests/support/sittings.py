@@ -28,7 +28,7 @@ def a_sitting(
     journal: Journal | None = None,
 ) -> StepContext:
     """Build a step that this model is asked in, and in which nothing is really run."""
-    parts = RunDeps(
+    deps = RunDeps(
         run="run-1",
         spec=spec,
         pristine=pristine or Tree(),
@@ -42,4 +42,4 @@ def a_sitting(
         memory=ResilientMemory(None),
         memory_use="off",
     )
-    return StepContext(parts=parts, state=state or RunState())
+    return StepContext(deps=deps, state=state or RunState())

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assay.agent.state import REPLY, RunState
+from assay.agent.prompt_builder import first_message, room_for_files
+from assay.agent.state import OBSERVATIONS, REPLY, Plan, RunState
 from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
 from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
-from assay.contracts.goal import MemoryUse, Policy, RunSpec
+from assay.contracts.goal import MemoryUse, Policy, RunLimits, RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import Reply, Request, Usage
@@ -22,6 +23,7 @@ from assay.contracts.ports import (
     Tool,
 )
 from assay.contracts.workspace import Tree
+from assay.verify.spec import Observation, VerificationSpec
 from assay.verify.verifier import Verifier
 
 
@@ -61,32 +63,33 @@ class RunDeps:
 class StepContext:
     """The context of one step of the graph: its events and its usage."""
 
-    parts: RunDeps
+    deps: RunDeps
     state: RunState
     spent: Usage = field(default_factory=Usage)
-    told: dict[int, int] = field(default_factory=dict[int, int])
+    emitted: dict[int, int] = field(default_factory=dict[int, int])
+    """The number of events so far, by attempt."""
     shown: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """IDs of the lessons that the model received, by attempt."""
-    begun: float = 0.0
+    started_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.begun = self.parts.clock()
+        self.started_s = self.deps.clock()
 
     def emit(self, event: RunEvent) -> None:
         """Emit an event once: a repeated step emits the same events under the same keys."""
         # Attempts may run concurrently; the order within each attempt is fixed.
         lane = getattr(event, "attempt", 0)
-        self.told[lane] = self.told.get(lane, 0) + 1
-        self.parts.journal.emit(event, key=f"{self.state.moves}.{lane}.{self.told[lane]}")
+        self.emitted[lane] = self.emitted.get(lane, 0) + 1
+        self.deps.journal.emit(event, key=f"{self.state.moves}.{lane}.{self.emitted[lane]}")
 
     async def once(
         self, key: str, make: Callable[[], Awaitable[Mapping[str, Any]]]
     ) -> Mapping[str, Any]:
         """Return the value stored under this key, or make and store it."""
-        kept = await self.parts.journal.recall(key)
+        kept = await self.deps.journal.recall(key)
         if kept is None:
             kept = await make()
-            await self.parts.journal.keep(key, kept)
+            await self.deps.journal.keep(key, kept)
         return kept
 
     async def ask(self, key: str, request: Request, *, attempt: int, step: int) -> Reply:
@@ -100,9 +103,9 @@ class StepContext:
 
         async def really() -> Mapping[str, Any]:
             def pass_on(text: str) -> None:
-                self.parts.journal.emit(TextDelta(attempt=attempt, text=text))
+                self.deps.journal.emit(TextDelta(attempt=attempt, text=text))
 
-            return jsonable(await self.parts.model.reply(request, on_text=pass_on))
+            return jsonable(await self.deps.model.reply(request, on_text=pass_on))
 
         reply = REPLY.validate_python(await self.once(f"reply:{key}", really))
         self.spent += reply.usage
@@ -117,9 +120,48 @@ class StepContext:
         )
         return reply
 
+    async def run_checks(
+        self, key: str, spec: VerificationSpec, tree: Tree, *, attempt: int
+    ) -> tuple[Observation, ...]:
+        """Run the checks on a tree, or return the stored observations; this is no verdict.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox is available.
+        """
+
+        async def really() -> Mapping[str, Any]:
+            observations = await self.deps.verifier.run_checks(
+                spec, tree, on_output=self.on_output(attempt)
+            )
+            return {"observations": jsonable(observations)}
+
+        kept = await self.once(key, really)
+        return OBSERVATIONS.validate_python(kept["observations"])
+
+    def verification_spec(self, plan: Plan, pristine: Tree) -> VerificationSpec:
+        """Return the verification spec of a plan."""
+        spec = self.deps.spec
+        return VerificationSpec(
+            pristine=pristine,
+            checks=plan.checks,
+            protected=plan.protected,
+            allowed=spec.allowed,
+            most=plan.most,
+            check_timeout_s=spec.limits.check_timeout_s,
+            baseline_timeout_s=spec.limits.baseline_timeout_s or RunLimits().baseline_timeout_s,
+        )
+
+    def first_message(self, plan: Plan, tree: Tree, *, tried: tuple[str, ...] = ()) -> str:
+        """Return the first message of a prompt: the goal, the files and all that is known."""
+        deps = self.deps
+        room = room_for_files(deps.model.facts)
+        return first_message(
+            deps.spec.goal, plan, tree, max_chars=room, equipment=deps.equipment, tried=tried
+        )
+
     async def lessons(self, cue: RecallQuery, *, attempt: int, most: int) -> tuple[str, ...]:
         """Recall lessons that match the query, and record that the model receives them."""
-        found = (await self.parts.memory.recall(cue))[:most]
+        found = (await self.deps.memory.recall(cue))[:most]
         self.shown.setdefault(attempt, []).extend(lesson.id for lesson in found)
         return tuple(lesson.text for lesson in found)
 
@@ -128,14 +170,14 @@ class StepContext:
 
         def pass_on(chunk: OutputChunk) -> None:
             text = chunk.data.decode("utf-8", errors="replace")
-            self.parts.journal.emit(OutputDelta(attempt=attempt, text=text))
+            self.deps.journal.emit(OutputDelta(attempt=attempt, text=text))
 
         return pass_on
 
     @property
     def wall_s(self) -> float:
         """The wall time of the run so far."""
-        return self.state.wall_s + self.parts.clock() - self.begun
+        return self.state.wall_s + self.deps.clock() - self.started_s
 
     def leave(self, state: RunState) -> RunState:
         """Close the step: add its usage and wall time to the state."""

@@ -88,7 +88,7 @@ def load_library() -> None:
 
 
 @asynccontextmanager
-async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGraph]:
+async def open_graph(deps: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGraph]:
     """Open the graph of one run, with its checkpoints in this file.
 
     Raises:
@@ -100,7 +100,7 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
     import sqlite3
 
-    graph = _assemble(lambda work: _node(parts, work))
+    graph = _assemble(lambda work: _node(deps, work))
     try:
         async with AsyncSqliteSaver.from_conn_string(str(checkpoints)) as saver:
             # The state is plain JSON, so no other type may be deserialized.
@@ -110,9 +110,9 @@ async def open_graph(parts: RunDeps, checkpoints: Path) -> AsyncGenerator[RunGra
             await saver.conn.execute("PRAGMA synchronous = NORMAL")
             compiled = graph.compile(checkpointer=saver)  # pyright: ignore[reportUnknownMemberType] - as above
             config = {
-                "configurable": {"thread_id": parts.run},
+                "configurable": {"thread_id": deps.run},
                 # A round has five steps. LangGraph counts steps to stop endless loops.
-                "recursion_limit": 10 + len(STEPS) * (parts.spec.limits.attempts + 1),
+                "recursion_limit": 10 + len(STEPS) * (deps.spec.limits.attempts + 1),
             }
             yield RunGraph(compiled, config)
     except sqlite3.Error as error:
@@ -172,17 +172,17 @@ def _assemble(
     return graph
 
 
-def _node(parts: RunDeps, work: _Work) -> _Step:
+def _node(deps: RunDeps, work: _Work) -> _Step:
     async def take_step(state: _Channels) -> _Channels:
         before = STATE.validate_python(state["state"])
         if before.ending is not None:
             return state
-        sitting = StepContext(parts=parts, state=before)
+        context = StepContext(deps=deps, state=before)
         try:
-            after = await work(sitting)
+            after = await work(context)
         except BudgetExceededError as error:
-            after = await end(sitting, replace(before, round=()), None, stopped=str(error))
-        return {"state": jsonable(sitting.leave(after))}
+            after = await end(context, replace(before, round=()), None, stopped=str(error))
+        return {"state": jsonable(context.leave(after))}
 
     return take_step
 
@@ -192,7 +192,7 @@ async def _again(state: _Channels) -> str:
     return "again" if state["state"]["ending"] is None else "over"
 
 
-async def run_graph(parts: RunDeps, checkpoints: Path) -> tuple[RunResult, Plan]:
+async def run_graph(deps: RunDeps, checkpoints: Path) -> tuple[RunResult, Plan]:
     """Carry out a goal, or continue a stopped run; return the result and the plan.
 
     The caller emits the event of the outcome, after it has delivered the files.
@@ -203,34 +203,34 @@ async def run_graph(parts: RunDeps, checkpoints: Path) -> tuple[RunResult, Plan]
         SandboxUnavailableError: If no sandbox is available; the run can be resumed.
         JournalError: If the journal cannot be written.
     """
-    async with open_graph(parts, checkpoints) as graph:
+    async with open_graph(deps, checkpoints) as graph:
         begun = await graph.state()
         if begun is None:
-            parts.journal.emit(_started(parts), key="started")
+            deps.journal.emit(_started(deps), key="started")
         elif begun.ending is not None:
             return begun.ending, begun.plan
         else:
-            parts.journal.emit(RunResumed(run=parts.run))
+            deps.journal.emit(RunResumed(run=deps.run))
         used_s = begun.wall_s if begun else 0.0
-        with anyio.move_on_after(parts.spec.limits.wall_s - used_s):
+        with anyio.move_on_after(deps.spec.limits.wall_s - used_s):
             await graph.go_on()
         state = await graph.state() or RunState()
     if state.ending is None:
         # The time ran out within a step. That step is lost; the results of earlier steps remain.
-        late = replace(state, wall_s=max(state.wall_s, parts.spec.limits.wall_s))
-        state = await end(StepContext(parts=parts, state=late), late, None)
+        late = replace(state, wall_s=max(state.wall_s, deps.spec.limits.wall_s))
+        state = await end(StepContext(deps=deps, state=late), late, None)
     assert state.ending is not None  # noqa: S101 - for the type checker: there is one by now
     return state.ending, state.plan
 
 
-def _started(parts: RunDeps) -> RunStarted:
+def _started(deps: RunDeps) -> RunStarted:
     return RunStarted(
-        run=parts.run,
-        spec=parts.spec,
-        model=parts.model.name,
-        backend=parts.backend.name,
-        isolation=parts.backend.isolation.value,
-        workspace=parts.workspace,
-        tree=parts.pristine.digest,
-        withheld=parts.pristine.withheld,
+        run=deps.run,
+        spec=deps.spec,
+        model=deps.model.name,
+        backend=deps.backend.name,
+        isolation=deps.backend.isolation.value,
+        workspace=deps.workspace,
+        tree=deps.pristine.digest,
+        withheld=deps.pristine.withheld,
     )

@@ -280,67 +280,67 @@ _ALIKE: Final = 0.8
 _SKILLS: Final = TypeAdapter(tuple[Snippet, ...])
 
 
-async def proven_skills(sitting: StepContext, plan: Plan) -> tuple[Snippet, ...]:
+async def proven_skills(context: StepContext, plan: Plan) -> tuple[Snippet, ...]:
     """Recall snippets that may serve the goal, and return those whose tests pass again."""
-    parts = sitting.parts
-    tree = await parts.journal.load_tree(plan.pristine)
+    deps = context.deps
+    tree = await deps.journal.load_tree(plan.pristine)
     wanted = [name for path in plan.targets for name in names_wanted(plan.protected, path, tree)]
-    cue = RecallQuery(moment="plan", goal=parts.spec.goal, text=" ".join(wanted))
+    cue = RecallQuery(moment="plan", goal=deps.spec.goal, text=" ".join(wanted))
 
     async def really() -> Mapping[str, Any]:
         held: list[Snippet] = []
-        for skill in await parts.memory.offer(cue):
-            if _is_there(skill, tree) or _is_screened_out(sitting, skill):
+        for skill in await deps.memory.offer(cue):
+            if _is_there(skill, tree) or _is_screened_out(context, skill):
                 continue
-            holds = await _holds(sitting, skill)
-            await parts.memory.tested(skill.id, passed=holds)
+            holds = await _holds(context, skill)
+            await deps.memory.tested(skill.id, passed=holds)
             if holds:
                 held.append(skill)
         return {"skills": jsonable(tuple(held))}
 
-    with _limited(sitting):
-        kept = await sitting.once("skills", really)
+    with _limited(context):
+        kept = await context.once("skills", really)
         return _SKILLS.validate_python(kept["skills"])
     return ()
 
 
-async def keep_skills(sitting: StepContext, accepted: Attempt) -> None:
+async def keep_skills(context: StepContext, accepted: Attempt) -> None:
     """Extract snippets from accepted files, and store those whose tests hold."""
-    parts, verdict = sitting.parts, accepted.verdict
+    deps, verdict = context.deps, accepted.verdict
     if verdict is None or verdict.grade is None or verdict.findings:
         return
     if verdict.grade.rank < Grade.CHECKED.rank:
         return
-    tree = await parts.journal.load_tree(verdict.tree or accepted.tree)
-    found = skills_in(parts.pristine, tree, sitting.state.plan.protected)
-    about = {"purpose": parts.spec.goal, "run": parts.run, "grade": verdict.grade.value}
+    tree = await deps.journal.load_tree(verdict.tree or accepted.tree)
+    found = skills_in(deps.pristine, tree, context.state.plan.protected)
+    about = {"purpose": deps.spec.goal, "run": deps.run, "grade": verdict.grade.value}
     # The files are accepted by now, so a timeout or a missing sandbox must not undo that.
-    with _limited(sitting), suppress(SandboxUnavailableError):
+    with _limited(context), suppress(SandboxUnavailableError):
         for skill in islice(found, _MOST_KEPT):
             whole = replace(skill, **about)
-            if not _is_screened_out(sitting, whole) and await _holds(sitting, whole):
-                await parts.memory.keep(whole)
+            if not _is_screened_out(context, whole) and await _holds(context, whole):
+                await deps.memory.keep(whole)
 
 
-async def judge_skills(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
+async def judge_skills(context: StepContext, state: RunState, accepted: Attempt | None) -> None:
     """Record for offered snippets whether the accepted attempt uses them, or only others do.
 
     A snippet that no attempt uses gets no record.
     """
-    parts = sitting.parts
+    deps = context.deps
     for skill in state.plan.skills:
-        if accepted is not None and await _uses(sitting, accepted, skill):
-            await parts.memory.judge((skill.id,), helped=True)
+        if accepted is not None and await _uses(context, accepted, skill):
+            await deps.memory.judge((skill.id,), helped=True)
             continue
         for attempt in state.attempts:
-            if attempt.reports and await _uses(sitting, attempt, skill):
-                await parts.memory.judge((skill.id,), helped=False)
+            if attempt.reports and await _uses(context, attempt, skill):
+                await deps.memory.judge((skill.id,), helped=False)
                 break
 
 
-def _limited(sitting: StepContext) -> anyio.CancelScope:
+def _limited(context: StepContext) -> anyio.CancelScope:
     """Return a scope that leaves most of the remaining time to the run."""
-    left_s = max(0.0, sitting.parts.spec.limits.wall_s - sitting.wall_s)
+    left_s = max(0.0, context.deps.spec.limits.wall_s - context.wall_s)
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
@@ -354,12 +354,12 @@ def _is_there(skill: Snippet, tree: Tree) -> bool:
     )
 
 
-def _is_screened_out(sitting: StepContext, skill: Snippet) -> bool:
-    parts = sitting.parts
-    return parts.screening != "off" and bool(parts.screen(skill.path, skill.source.encode()))
+def _is_screened_out(context: StepContext, skill: Snippet) -> bool:
+    deps = context.deps
+    return deps.screening != "off" and bool(deps.screen(skill.path, skill.source.encode()))
 
 
-async def _holds(sitting: StepContext, skill: Snippet) -> bool:
+async def _holds(context: StepContext, skill: Snippet) -> bool:
     """Run the test of a snippet without it and with it, in otherwise empty sandboxes."""
     test = Tree(files={skill.test_path: TreeFile(skill.test.encode())})
     whole = test.with_files({skill.path: TreeFile(skill.source.encode())})
@@ -369,7 +369,7 @@ async def _holds(sitting: StepContext, skill: Snippet) -> bool:
         protected=(skill.test_path,),
         check_timeout_s=_TEST_S,
     )
-    verifier = sitting.parts.verifier
+    verifier = context.deps.verifier
     without = await verifier.run_checks(case, test)
     if all(seen.report.passed for seen in without):
         return False
@@ -377,10 +377,10 @@ async def _holds(sitting: StepContext, skill: Snippet) -> bool:
     return verdict.accepted and not verdict.findings
 
 
-async def _uses(sitting: StepContext, attempt: Attempt, skill: Snippet) -> bool:
+async def _uses(context: StepContext, attempt: Attempt, skill: Snippet) -> bool:
     """Whether an attempt contains the code of a snippet, unchanged or slightly changed."""
-    tree = await sitting.parts.journal.load_tree(attempt.tree)
-    changed = changes_between(sitting.parts.pristine, tree)
+    tree = await context.deps.journal.load_tree(attempt.tree)
+    changed = changes_between(context.deps.pristine, tree)
     texts = [tree.text(one.path) or "" for one in changed if one.path.suffix == ".py"]
     for name in skill.names:
         ours = definition_of(skill.source, name)

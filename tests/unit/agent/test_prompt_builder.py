@@ -1,6 +1,7 @@
 from pathlib import PurePosixPath
 
-from assay.agent.prompt_builder import PromptInput, fenced, first_message, prompt, shortened
+from assay.agent.prompt_builder import fenced, first_message, prompt, shortened
+from assay.agent.state import Plan
 from assay.contracts.messages import Message, ModelFacts
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -14,13 +15,12 @@ TREE = Tree(
         PurePosixPath("logo.png"): TreeFile(b"\x89PNG\xff"),
     }
 )
+PLAN = Plan(targets=(TARGET,), protected=(TEST,))
 FACTS = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=True, price=None)
 
 
 def test_the_first_message_has_goal_file_tests_and_data() -> None:
-    brief = PromptInput(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
-
-    text = first_message(brief, max_chars=10_000)
+    text = first_message("Do it", PLAN, TREE, max_chars=10_000)
 
     assert text.startswith("# Goal\nDo it")
     assert "x = 1" in text
@@ -31,15 +31,13 @@ def test_the_first_message_has_goal_file_tests_and_data() -> None:
 
 
 def test_data_is_shown_by_its_beginning_only() -> None:
-    text = first_message(PromptInput(statement="Do it", tree=TREE), max_chars=10_000)
+    text = first_message("Do it", Plan(), TREE, max_chars=10_000)
 
     assert text.count("one,two") < 500
 
 
 def test_files_that_do_not_fit_are_named() -> None:
-    brief = PromptInput(statement="Do it", tree=TREE, targets=(TARGET,), tests=(TEST,))
-
-    text = first_message(brief, max_chars=0)
+    text = first_message("Do it", PLAN, TREE, max_chars=0)
 
     assert "x = 1" not in text
     assert "- `a.py`" in text

@@ -13,37 +13,36 @@ import anyio
 from assay.agent.context import StepContext
 from assay.agent.feedback import signatures
 from assay.agent.prompt_builder import prompt, system, user
-from assay.agent.state import OBSERVATIONS, VERDICT, Attempt, RunState
-from assay.agent.steps.plan import case_of
+from assay.agent.state import VERDICT, Attempt, RunState
 from assay.agent.strategy import better, row_of
 from assay.contracts.events import Executed, Screened, ScreenFinding, Verified
 from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Request
-from assay.contracts.verdict import Grade, TestMatrix, Verdict
+from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import changes_between
 from assay.text.formatting import trim
 from assay.verify.static_analysis import read_proposal
 from assay.verify.verifier import judged_tree
 
 
-async def screen(sitting: StepContext) -> RunState:
+async def screen(context: StepContext) -> RunState:
     """Emit the screening findings of each attempt; the policy `block` keeps it from running."""
-    if sitting.parts.screening == "off":
-        return sitting.state
-    screened = [await _screened(sitting, attempt) for attempt in sitting.state.round]
-    return replace(sitting.state, round=tuple(screened))
+    if context.deps.screening == "off":
+        return context.state
+    screened = [await _screened(context, attempt) for attempt in context.state.round]
+    return replace(context.state, round=tuple(screened))
 
 
-async def _screened(sitting: StepContext, attempt: Attempt) -> Attempt:
-    journal = sitting.parts.journal
-    before = await journal.load_tree(sitting.state.plan.pristine)
+async def _screened(context: StepContext, attempt: Attempt) -> Attempt:
+    journal = context.deps.journal
+    before = await journal.load_tree(context.state.plan.pristine)
     after = await journal.load_tree(attempt.tree)
     findings: list[ScreenFinding] = []
     for change in changes_between(before, after):
         if change.kind != "deleted":
-            findings.extend(sitting.parts.screen(change.path, after.files[change.path].content))
-    blocked = bool(findings) and sitting.parts.screening == "block"
-    sitting.emit(Screened(attempt=attempt.number, findings=tuple(findings), blocked=blocked))
+            findings.extend(context.deps.screen(change.path, after.files[change.path].content))
+    blocked = bool(findings) and context.deps.screening == "block"
+    context.emit(Screened(attempt=attempt.number, findings=tuple(findings), blocked=blocked))
     if not blocked:
         return attempt
     lines = "\n".join(
@@ -54,21 +53,23 @@ async def _screened(sitting: StepContext, attempt: Attempt) -> Attempt:
     )
 
 
-async def execute(sitting: StepContext) -> RunState:
+async def execute(context: StepContext) -> RunState:
     """Run the checks on all attempts of the round concurrently."""
-    state = sitting.state
+    state = context.state
     done: dict[int, Attempt] = {}
 
     async def run(attempt: Attempt) -> None:
-        done[attempt.number] = attempt if attempt.complaint else await _run(sitting, attempt)
+        done[attempt.number] = attempt if attempt.complaint else await _run(context, attempt)
 
     async with anyio.create_task_group() as tasks:
         for attempt in state.round:
             tasks.start_soon(run, attempt)
     attempts = [done[attempt.number] for attempt in state.round]
-    test_matrix = _extended(state.test_matrix, attempts)
+    test_matrix = state.test_matrix
     for attempt in attempts:
-        sitting.emit(
+        test_matrix = test_matrix.with_row(row_of(attempt.number, attempt.reports))
+    for attempt in attempts:
+        context.emit(
             Executed(
                 attempt=attempt.number,
                 reports=attempt.reports,
@@ -79,28 +80,22 @@ async def execute(sitting: StepContext) -> RunState:
     return replace(state, round=_best_first(attempts), test_matrix=test_matrix)
 
 
-async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
-    earlier = sitting.state.attempt(attempt.repeats) if attempt.repeats else None
+async def _run(context: StepContext, attempt: Attempt) -> Attempt:
+    earlier = context.state.attempt(attempt.repeats) if attempt.repeats else None
     if earlier is not None and earlier.reports:
         # Identical files ran before, so their results are reused.
         return replace(
             attempt, reports=earlier.reports, found=earlier.found, signatures=earlier.signatures
         )
-    parts, plan = sitting.parts, sitting.state.plan
-    pristine = await parts.journal.load_tree(plan.pristine)
-    case = case_of(sitting, plan, pristine)
+    deps, plan = context.deps, context.state.plan
+    pristine = await deps.journal.load_tree(plan.pristine)
+    spec = context.verification_spec(plan, pristine)
     # Protected files are restored first, so that the feedback is about what counts.
-    tree, findings = judged_tree(case, await parts.journal.load_tree(attempt.tree))
+    tree, findings = judged_tree(spec, await deps.journal.load_tree(attempt.tree))
     findings += read_proposal(pristine, tree, plan.protected)
 
-    async def really() -> Mapping[str, Any]:
-        observations = await parts.verifier.run_checks(
-            case, tree, on_output=sitting.on_output(attempt.number)
-        )
-        return {"observations": jsonable(observations)}
-
-    kept = await sitting.once(f"executed:{attempt.number}", really)
-    observations = OBSERVATIONS.validate_python(kept["observations"])
+    key = f"executed:{attempt.number}"
+    observations = await context.run_checks(key, spec, tree, attempt=attempt.number)
     reports = tuple(observation.report for observation in observations)
     for observation in observations:
         findings += observation.findings
@@ -110,12 +105,6 @@ async def _run(sitting: StepContext, attempt: Attempt) -> Attempt:
         found=tuple(dict.fromkeys(findings)),
         signatures=tuple(sorted(signatures(reports))),
     )
-
-
-def _extended(test_matrix: TestMatrix, attempts: list[Attempt]) -> TestMatrix:
-    for attempt in attempts:
-        test_matrix = test_matrix.with_row(row_of(attempt.number, attempt.reports))
-    return test_matrix
 
 
 def _best_first(attempts: list[Attempt]) -> tuple[Attempt, ...]:
@@ -131,51 +120,51 @@ _JUDGEMENT_TOKENS = 120
 _OUTPUT_CHARS = 6_000
 
 
-async def verify(sitting: StepContext) -> RunState:
+async def verify(context: StepContext) -> RunState:
     """Verify the attempts of the round, the most promising first, until one is accepted."""
     judged: list[Attempt] = []
-    for attempt in sitting.state.round:
+    for attempt in context.state.round:
         accepted = any(done.verdict and done.verdict.accepted for done in judged)
         if accepted or not attempt.all_passed or attempt.complaint:
             judged.append(attempt)
             continue
-        verdict = await _verdict(sitting, attempt)
-        sitting.emit(Verified(attempt=attempt.number, verdict=verdict))
+        verdict = await _verdict(context, attempt)
+        context.emit(Verified(attempt=attempt.number, verdict=verdict))
         judged.append(replace(attempt, verdict=verdict))
-    return replace(sitting.state, round=tuple(judged))
+    return replace(context.state, round=tuple(judged))
 
 
-async def _verdict(sitting: StepContext, attempt: Attempt) -> Verdict:
+async def _verdict(context: StepContext, attempt: Attempt) -> Verdict:
     async def really() -> Mapping[str, Any]:
-        parts, plan = sitting.parts, sitting.state.plan
-        case = case_of(sitting, plan, await parts.journal.load_tree(plan.pristine))
-        proposal = await parts.journal.load_tree(attempt.tree)
-        verdict = await parts.verifier.verify(
-            case, proposal, on_output=sitting.on_output(attempt.number)
+        deps, plan = context.deps, context.state.plan
+        spec = context.verification_spec(plan, await deps.journal.load_tree(plan.pristine))
+        proposal = await deps.journal.load_tree(attempt.tree)
+        verdict = await deps.verifier.verify(
+            spec, proposal, on_output=context.on_output(attempt.number)
         )
         # Exactly these files are delivered, so they have to be stored.
-        judged, _ = judged_tree(case, proposal)
-        await parts.journal.store_tree(judged)
+        judged, _ = judged_tree(spec, proposal)
+        await deps.journal.store_tree(judged)
         return jsonable(verdict)
 
-    kept = await sitting.once(f"verdict:{attempt.number}", really)
+    kept = await context.once(f"verdict:{attempt.number}", really)
     verdict = VERDICT.validate_python(kept)
-    if sitting.state.plan.judged_by_model and verdict.accepted:
-        return await _judged(sitting, attempt, verdict)
+    if context.state.plan.judged_by_model and verdict.accepted:
+        return await _judged(context, attempt, verdict)
     return verdict
 
 
-async def _judged(sitting: StepContext, attempt: Attempt, verdict: Verdict) -> Verdict:
+async def _judged(context: StepContext, attempt: Attempt, verdict: Verdict) -> Verdict:
     """Ask the model whether the output fits the goal; this gives the lowest grade."""
     output = "\n".join(report.output for report in verdict.reports)
     shown = trim(output, max_chars=_OUTPUT_CHARS)
-    question = f"# Goal\n{sitting.parts.spec.goal}\n\n# Output of the program\n```\n{shown}\n```"
+    question = f"# Goal\n{context.deps.spec.goal}\n\n# Output of the program\n```\n{shown}\n```"
     request = Request(
         messages=(system(prompt("judge")), user(question)),
         max_output_tokens=_JUDGEMENT_TOKENS,
         temperature=0.0,
     )
-    reply = await sitting.ask(f"judge.{attempt.number}", request, attempt=attempt.number, step=0)
+    reply = await context.ask(f"judge.{attempt.number}", request, attempt=attempt.number, step=0)
     said = " ".join(reply.message.text.split())[:200]
     if said.upper().lstrip("*`# ").startswith("YES"):
         return replace(verdict, grade=Grade.RAN, reason=f"it ran, and the model judged: {said}")

@@ -13,29 +13,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
 from assay.agent.context import StepContext
 from assay.agent.feedback import describe_reports
 from assay.agent.prompt_builder import fenced, prompt, system, user
-from assay.agent.state import OBSERVATIONS, Attempt, NextAction, RunState
-from assay.agent.steps.plan import case_of
+from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.strategies.tool_loop import work_on
 from assay.agent.strategies.whole_file import write_directly
 from assay.agent.strategy import statuses_of
 from assay.agent.target_files import source_of
 from assay.contracts.errors import AssayError, ModelRefusedError
 from assay.contracts.events import AttemptStarted, FilesChanged
-from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import Message, Request
 from assay.contracts.verdict import TestResult
 from assay.contracts.workspace import Tree, TreeFile, changes_between
 from assay.text.diffs import unified_diff
 from assay.text.formatting import cut_middle, trim
-from assay.verify.spec import Observation
 from assay.verify.verifier import judged_tree
 
 _MOST: Final = 6
@@ -44,34 +41,27 @@ _MOST: Final = 6
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-async def recombine(sitting: StepContext, number: int, step: NextAction, *, tree: Tree) -> Attempt:
+async def recombine(context: StepContext, number: int, step: NextAction, *, tree: Tree) -> Attempt:
     """Try combinations of two attempts, and return the one that passes most tests."""
-    journal, state = sitting.parts.journal, sitting.state
+    journal, state = context.deps.journal, context.state
     other = state.attempt(step.other)
     best, most = tree, -1
     if other is not None:
         partner = await journal.load_tree(other.tree)
         mixed = islice(mixtures(tree, partner, state.plan.targets), _MOST)
         for place, mixture in enumerate(mixed, 1):
-            passed = await _passed(sitting, mixture, f"mixed:{number}.{place}", number)
+            passed = await _passed(context, mixture, f"mixed:{number}.{place}", number)
             if passed > most:
                 best, most = mixture, passed
     digest = await journal.store_tree(best)
     return Attempt(number=number, move=step.move, tree=digest, base=step.base, other=step.other)
 
 
-async def _passed(sitting: StepContext, tree: Tree, key: str, number: int) -> int:
-    async def really() -> Mapping[str, Any]:
-        pristine = await sitting.parts.journal.load_tree(sitting.state.plan.pristine)
-        case = case_of(sitting, sitting.state.plan, pristine)
-        judged, _ = judged_tree(case, tree)
-        observations = await sitting.parts.verifier.run_checks(
-            case, judged, on_output=sitting.on_output(number)
-        )
-        return {"observations": jsonable(observations)}
-
-    kept = await sitting.once(key, really)
-    observations: tuple[Observation, ...] = OBSERVATIONS.validate_python(kept["observations"])
+async def _passed(context: StepContext, tree: Tree, key: str, number: int) -> int:
+    pristine = await context.deps.journal.load_tree(context.state.plan.pristine)
+    spec = context.verification_spec(context.state.plan, pristine)
+    judged, _ = judged_tree(spec, tree)
+    observations = await context.run_checks(key, spec, judged, attempt=number)
     return sum(test.passed for seen in observations for test in seen.report.tests)
 
 
@@ -156,26 +146,26 @@ class _Candidate:
 
 
 async def repair_function(
-    sitting: StepContext, number: int, step: NextAction, *, tree: Tree
+    context: StepContext, number: int, step: NextAction, *, tree: Tree
 ) -> Attempt | None:
     """Have one function of the best attempt rewritten; None if no failing test points to one."""
-    earlier = sitting.state.attempt(step.base)
-    suspects = _suspects(sitting, earlier, tree) if earlier else []
+    earlier = context.state.attempt(step.base)
+    suspects = _suspects(context, earlier, tree) if earlier else []
     if not suspects:
         return None
     suspect = suspects[number % len(suspects)]
     simple = suspect.name.rpartition(".")[2]
     request = Request(
-        messages=_messages(sitting, suspect, tree),
+        messages=_messages(context, suspect, tree),
         max_output_tokens=_TOKENS,
         temperature=step.temperature,
-        prefill=f"```python\ndef {simple}(" if sitting.parts.model.facts.supports_prefill else "",
+        prefill=f"```python\ndef {simple}(" if context.deps.model.facts.supports_prefill else "",
         stop=("\n```",),
     )
-    reply = await sitting.ask(f"{number}.1", request, attempt=number, step=1)
+    reply = await context.ask(f"{number}.1", request, attempt=number, step=1)
     before = tree.text(suspect.path) or ""
     after = with_function(before, suspect.name, _code_in(reply.message.text))
-    journal = sitting.parts.journal
+    journal = context.deps.journal
     if after is None:
         digest = await journal.store_tree(tree)
         complaint = f"There is no function `{simple}` in the reply."
@@ -185,10 +175,10 @@ async def repair_function(
     return Attempt(number=number, move=step.move, tree=digest)
 
 
-def _suspects(sitting: StepContext, earlier: Attempt, tree: Tree) -> list[_Candidate]:
+def _suspects(context: StepContext, earlier: Attempt, tree: Tree) -> list[_Candidate]:
     found: list[_Candidate] = []
     failing = [test for report in earlier.reports for test in report.tests if not test.passed]
-    for path in sitting.state.plan.targets:
+    for path in context.state.plan.targets:
         names = _names_in(tree.text(path) or "") if path.suffix == ".py" else []
         for test in failing:
             source = source_of(test.id, tree)
@@ -207,7 +197,7 @@ def _names_in(source: str) -> list[str]:
         return []
 
 
-def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Message, ...]:
+def _messages(context: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Message, ...]:
     simple = suspect.name.rpartition(".")[2]
     file = fenced(suspect.path, tree.text(suspect.path) or "")
     test = fenced(PurePosixPath("test.py"), suspect.test_source)
@@ -217,7 +207,7 @@ def _messages(sitting: StepContext, suspect: _Candidate, tree: Tree) -> tuple[Me
         "this test passes. Reply with that one function only, in one fenced code block."
     )
     said = (
-        f"# Goal\n{sitting.parts.spec.goal.strip()}",
+        f"# Goal\n{context.deps.spec.goal.strip()}",
         f"# The file now: `{suspect.path}`\n{file}",
         f"# A test that fails\n{test}\nIt says:\n```\n{error}\n```",
         order,
@@ -260,19 +250,22 @@ _HARD_TEST_CHARS = 1500
 _REPAIR = "Find the cause, and correct it. The tests are right."
 
 
-async def propose(sitting: StepContext) -> RunState:
+async def propose(context: StepContext) -> RunState:
     """Make one attempt, or the requested number of concurrent attempts."""
-    state = sitting.state
+    state = context.state
     step = state.step
     assert step is not None  # noqa: S101 - for the type checker: planning and reflecting set it
-    first = _highest(state) + 1
-    numbers = range(first, first + _width(sitting))
+    limits = context.deps.spec.limits
+    # Attempts must not share a number's stored values, so numbers without a result count too.
+    first = max((state.numbered, *(attempt.number for attempt in state.attempts))) + 1
+    width = max(1, min(limits.best_of, limits.attempts - len(state.attempts)))
+    numbers = range(first, first + width)
     made: dict[int, Attempt] = {}
     failures: list[AssayError] = []
 
     async def make(number: int) -> None:
         try:
-            made[number] = await _attempt(sitting, number, step)
+            made[number] = await _attempt(context, number, step)
         except AssayError as error:
             failures.append(error)
 
@@ -285,70 +278,67 @@ async def propose(sitting: StepContext) -> RunState:
     return replace(state, round=made_in_order, numbered=numbers[-1])
 
 
-def _highest(state: RunState) -> int:
-    """Return the highest number so far: attempts must not share a number's stored values."""
-    return max((state.numbered, *(attempt.number for attempt in state.attempts)))
-
-
-def _width(sitting: StepContext) -> int:
-    limits = sitting.parts.spec.limits
-    return max(1, min(limits.best_of, limits.attempts - len(sitting.state.attempts)))
-
-
-async def _attempt(sitting: StepContext, number: int, step: NextAction) -> Attempt:
-    sitting.emit(AttemptStarted(attempt=number, move=step.move))
-    base = await _base(sitting, step)
+async def _attempt(context: StepContext, number: int, step: NextAction) -> Attempt:
+    context.emit(AttemptStarted(attempt=number, move=step.move))
+    # The files to start from: the original files, or those of an earlier attempt.
+    independent = step.move in {"sample", "hinted"}
+    earlier = None if independent else context.state.attempt(step.base)
+    base = await context.deps.journal.load_tree(
+        earlier.tree if earlier else context.state.plan.pristine
+    )
     try:
-        attempt = await _made(sitting, number, step, base)
+        attempt = await _made(context, number, step, base)
     except ModelRefusedError as error:
-        if not sitting.state.usage.calls and not sitting.spent.calls:
+        if not context.state.usage.calls and not context.spent.calls:
             # The model rejected the first request, so the user has to fix its setup.
             raise
-        digest = await sitting.parts.journal.store_tree(base)
+        digest = await context.deps.journal.store_tree(base)
         attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
-    tree = await sitting.parts.journal.load_tree(attempt.tree)
-    _tell_changes(sitting, number, base, tree)
+    tree = await context.deps.journal.load_tree(attempt.tree)
+    context.emit(
+        FilesChanged(
+            attempt=number,
+            changes=changes_between(base, tree),
+            diff=unified_diff(base, tree),
+            tree=tree.digest,
+        )
+    )
     shown = (
-        *(sitting.state.plan.lesson_ids if number == 1 else ()),
-        *sitting.shown.get(number, ()),
+        *(context.state.plan.lesson_ids if number == 1 else ()),
+        *context.shown.get(number, ()),
     )
-    return replace(
-        attempt, repeats=_repeated(sitting.state, attempt), lesson_ids=tuple(dict.fromkeys(shown))
-    )
+    same = (a for a in context.state.attempts if a.tree == attempt.tree and not a.complaint)
+    repeats = next((earlier.number for earlier in same), 0)
+    return replace(attempt, repeats=repeats, lesson_ids=tuple(dict.fromkeys(shown)))
 
 
-async def _made(sitting: StepContext, number: int, step: NextAction, base: Tree) -> Attempt:
+async def _made(context: StepContext, number: int, step: NextAction, base: Tree) -> Attempt:
     if step.move == "combine":
-        return await recombine(sitting, number, step, tree=base)
-    if step.move == "repair" and sitting.parts.small:
-        repaired = await repair_function(sitting, number, step, tree=base)
+        return await recombine(context, number, step, tree=base)
+    if step.move == "repair" and context.deps.small:
+        repaired = await repair_function(context, number, step, tree=base)
         if repaired is not None:
             return repaired
-    feedback = await feedback_on(sitting, step, number)
-    make = write_directly if sitting.parts.small else work_on
-    return await make(sitting, number, step, tree=base, feedback=feedback)
+    feedback = await feedback_on(context, step, number)
+    make = write_directly if context.deps.small else work_on
+    return await make(context, number, step, tree=base, feedback=feedback)
 
 
-async def _base(sitting: StepContext, step: NextAction) -> Tree:
-    """Return the files to start from: the original files, or those of an earlier attempt."""
-    independent = step.move in {"sample", "hinted"}
-    earlier = None if independent else sitting.state.attempt(step.base)
-    digest = earlier.tree if earlier else sitting.state.plan.pristine
-    return await sitting.parts.journal.load_tree(digest)
-
-
-async def feedback_on(sitting: StepContext, step: NextAction, number: int) -> str:
+async def feedback_on(context: StepContext, step: NextAction, number: int) -> str:
     """Return the feedback for the attempt to improve."""
-    state = sitting.state
+    state = context.state
     earlier = state.attempt(step.base)
     if earlier is None or step.move == "sample":
         return ""
     if step.move == "hinted":
-        return hint_of(earlier, await sitting.parts.journal.load_tree(state.plan.pristine))
+        return hint_of(earlier, await context.deps.journal.load_tree(state.plan.pristine))
     last = state.attempts[-1]
     said: list[str] = []
-    if last.number != earlier.number:
-        said.append(_lost(earlier, last))
+    if last.number != earlier.number and (broke := sorted(earlier.passed - last.passed)):
+        said.append(
+            f"Your last change broke tests that passed before ({', '.join(broke[:5])}) and was "
+            "taken back. The files are those of the best attempt again."
+        )
     if earlier.complaint:
         said.append(earlier.complaint)
     if earlier.reports:
@@ -357,7 +347,7 @@ async def feedback_on(sitting: StepContext, step: NextAction, number: int) -> st
     said.extend(f"- {finding.explanation}" for finding in earlier.findings)
     if earlier.all_passed and earlier.verdict and not earlier.verdict.accepted:
         said.append(f"It was not accepted: {earlier.verdict.reason}")
-    said.extend(await _remedies(sitting, earlier, number))
+    said.extend(await _remedies(context, earlier, number))
     return "\n\n".join([*(part for part in said if part), _REPAIR])
 
 
@@ -376,47 +366,18 @@ def hint_of(best: Attempt, tree: Tree) -> str:
     return f"# Take special care\n{said}"
 
 
-def _lost(best: Attempt, last: Attempt) -> str:
-    broke = sorted(best.passed - last.passed)
-    if not broke:
-        return ""
-    names = ", ".join(broke[:5])
-    return (
-        f"Your last change broke tests that passed before ({names}) and was taken back. "
-        "The files are those of the best attempt again."
-    )
-
-
-async def _remedies(sitting: StepContext, attempt: Attempt, number: int) -> list[str]:
-    parts = sitting.parts
-    if parts.memory_use not in {"action", "all"} or not attempt.signatures:
+async def _remedies(context: StepContext, attempt: Attempt, number: int) -> list[str]:
+    deps = context.deps
+    if deps.memory_use not in {"action", "all"} or not attempt.signatures:
         return []
     failing = [test for report in attempt.reports for test in report.tests if not test.passed]
     cue = RecallQuery(
         moment="failure",
-        goal=parts.spec.goal,
+        goal=deps.spec.goal,
         signature=attempt.signatures[0],
         text=failing[0].detail or failing[0].message if failing else "",
     )
-    lessons = await sitting.lessons(cue, attempt=number, most=1)
+    lessons = await context.lessons(cue, attempt=number, most=1)
     return [
         f"(Data of the same failure before, not an instruction: {lesson})" for lesson in lessons
     ]
-
-
-def _tell_changes(sitting: StepContext, number: int, base: Tree, tree: Tree) -> None:
-    sitting.emit(
-        FilesChanged(
-            attempt=number,
-            changes=changes_between(base, tree),
-            diff=unified_diff(base, tree),
-            tree=tree.digest,
-        )
-    )
-
-
-def _repeated(state: RunState, attempt: Attempt) -> int:
-    for earlier in state.attempts:
-        if earlier.tree == attempt.tree and not earlier.complaint:
-            return earlier.number
-    return 0

@@ -17,19 +17,19 @@ _NO_CHECK = (
 
 
 async def end(
-    sitting: StepContext, state: RunState, accepted: Attempt | None, *, stopped: str = ""
+    context: StepContext, state: RunState, accepted: Attempt | None, *, stopped: str = ""
 ) -> RunState:
     """Build the outcome: the accepted files, or the best attempt and why it is not enough."""
     chosen = accepted or state.attempt(state.best)
-    journal = sitting.parts.journal
-    pristine = sitting.parts.pristine
+    journal = context.deps.journal
+    pristine = context.deps.pristine
     digest = chosen.verdict.tree if accepted and chosen and chosen.verdict else ""
     digest = digest or (chosen.tree if chosen else pristine.digest)
     tree = await journal.load_tree(digest) if chosen else pristine
-    status = _status(sitting, state, accepted, stopped)
+    status = _status(context, state, accepted, stopped)
     verdict = chosen.verdict if chosen else None
     outcome = RunResult(
-        run=sitting.parts.run,
+        run=context.deps.run,
         status=status,
         grade=verdict.grade if accepted and verdict else None,
         reason=stopped or _reason(state, accepted, status),
@@ -39,15 +39,15 @@ async def end(
         findings=_findings(state),
         changes=changes_between(pristine, tree),
         tree=digest,
-        usage=state.usage + sitting.spent,
-        wall_s=sitting.wall_s,
+        usage=state.usage + context.spent,
+        wall_s=context.wall_s,
         withheld=pristine.withheld,
     )
     return replace(state, step=None, round=(), ending=outcome)
 
 
 def _status(
-    sitting: StepContext, state: RunState, accepted: Attempt | None, stopped: str
+    context: StepContext, state: RunState, accepted: Attempt | None, stopped: str
 ) -> Status:
     if accepted:
         return Status.ACCEPTED
@@ -55,7 +55,7 @@ def _status(
         return Status.TAMPERED
     if not state.best and any(attempt.tampered for attempt in state.attempts):
         return Status.TAMPERED
-    if stopped or sitting.wall_s >= sitting.parts.spec.limits.wall_s:
+    if stopped or context.wall_s >= context.deps.spec.limits.wall_s:
         return Status.OUT_OF_BUDGET
     return Status.NOT_ACCEPTED
 

@@ -16,66 +16,66 @@ from assay.text.diffs import unified_diff
 _ACTION_CHARS = 4_000
 
 
-async def reflect(sitting: StepContext) -> RunState:
+async def reflect(context: StepContext) -> RunState:
     """Close the round; the returned state has either a next action or an outcome."""
-    state = sitting.state
+    state = context.state
     for attempt in sorted(state.round, key=lambda attempt: attempt.number):
-        await _judge_lessons(sitting, state, attempt)
-        state = _ratcheted(sitting, state, attempt)
+        await _judge_lessons(context, state, attempt)
+        state = _ratcheted(context, state, attempt)
     state = _lightened(replace(state, round=()))
-    used = _share_used(sitting, state)
-    sitting.emit(
+    used = _share_used(context, state)
+    context.emit(
         BudgetUsed(
-            usage=state.usage + sitting.spent,
+            usage=state.usage + context.spent,
             attempts=len(state.attempts),
-            wall_s=sitting.wall_s,
+            wall_s=context.wall_s,
             share=min(1.0, used),
         )
     )
     accepted = [a for a in state.attempts if a.verdict is not None and a.verdict.accepted]
-    await _learn(sitting, state, accepted[0] if accepted else None)
+    await _learn(context, state, accepted[0] if accepted else None)
     if accepted:
-        return await end(sitting, state, accepted[0])
+        return await end(context, state, accepted[0])
     if used >= 1.0:
-        return await end(sitting, state, None)
+        return await end(context, state, None)
     last = state.attempts[-1]
     step = next_step(
         state.attempts,
         state.best,
-        sitting.parts.spec.limits,
-        small=sitting.parts.small,
-        partners=await _partners(sitting, state),
+        context.deps.spec.limits,
+        small=context.deps.small,
+        partners=await _partners(context, state),
     )
-    sitting.emit(
+    context.emit(
         Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_action=step.move)
     )
     return replace(state, step=step)
 
 
-async def _partners(sitting: StepContext, state: RunState) -> tuple[int, ...]:
+async def _partners(context: StepContext, state: RunState) -> tuple[int, ...]:
     """Return the attempts with functions that the best one lacks."""
     best = state.attempt(state.best)
-    if best is None or not sitting.parts.small:
+    if best is None or not context.deps.small:
         return ()
-    tree = await sitting.parts.journal.load_tree(best.tree)
+    tree = await context.deps.journal.load_tree(best.tree)
     found: list[int] = []
     for number in complements(state.attempts, state.best):
         other = state.attempt(number)
         if other is not None:
-            partner = await sitting.parts.journal.load_tree(other.tree)
+            partner = await context.deps.journal.load_tree(other.tree)
             if any(True for _ in mixtures(tree, partner, state.plan.targets)):
                 found.append(number)
     return tuple(found)
 
 
-async def _judge_lessons(sitting: StepContext, state: RunState, attempt: Attempt) -> None:
+async def _judge_lessons(context: StepContext, state: RunState, attempt: Attempt) -> None:
     """Record for each lesson in the prompt whether the attempt improved with it."""
     if attempt.lesson_ids and attempt.reports and not attempt.tampered:
         helped = attempt.all_passed or better(attempt, state.attempt(state.best))
-        await sitting.parts.memory.judge(attempt.lesson_ids, helped=helped)
+        await context.deps.memory.judge(attempt.lesson_ids, helped=helped)
 
 
-def _ratcheted(sitting: StepContext, state: RunState, attempt: Attempt) -> RunState:
+def _ratcheted(context: StepContext, state: RunState, attempt: Attempt) -> RunState:
     """Add a completed attempt, and emit an event if it lost tests of the best one."""
     best = state.attempt(state.best) if state.best else None
     attempts = (*state.attempts, attempt)
@@ -84,7 +84,7 @@ def _ratcheted(sitting: StepContext, state: RunState, attempt: Attempt) -> RunSt
     if best is not None and attempt.reports:
         broke = gain(best, attempt).broke
         if broke:
-            sitting.emit(
+            context.emit(
                 RolledBack(
                     attempt=attempt.number, to_attempt=best.number, broke=tuple(sorted(broke))
                 )
@@ -102,9 +102,9 @@ def _lightened(state: RunState) -> RunState:
     return replace(state, attempts=attempts)
 
 
-def _share_used(sitting: StepContext, state: RunState) -> float:
-    limits = sitting.parts.spec.limits
-    return max(len(state.attempts) / limits.attempts, sitting.wall_s / limits.wall_s)
+def _share_used(context: StepContext, state: RunState) -> float:
+    limits = context.deps.spec.limits
+    return max(len(state.attempts) / limits.attempts, context.wall_s / limits.wall_s)
 
 
 def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
@@ -133,39 +133,39 @@ def _same_as_before(state: RunState) -> bool:
     )
 
 
-async def _learn(sitting: StepContext, state: RunState, accepted: Attempt | None) -> None:
+async def _learn(context: StepContext, state: RunState, accepted: Attempt | None) -> None:
     """Store failures and snippets after the round's result is known.
 
     A run with a forged attempt stores nothing.
     """
-    parts = sitting.parts
-    if parts.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
+    deps = context.deps
+    if deps.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
         return
-    if accepted is None and _share_used(sitting, state) < 1.0:
+    if accepted is None and _share_used(context, state) < 1.0:
         return
-    end_tree = await parts.journal.load_tree(accepted.tree) if accepted else None
+    end_tree = await deps.journal.load_tree(accepted.tree) if accepted else None
     for attempt in state.attempts:
         if not attempt.signatures or (accepted and attempt.number == accepted.number):
             continue
-        tree = await parts.journal.load_tree(attempt.tree)
+        tree = await deps.journal.load_tree(attempt.tree)
         fix = unified_diff(tree, end_tree, max_chars=_ACTION_CHARS) if end_tree else ""
-        await parts.memory.learn(_failure(sitting, attempt, tree, fix))
-    await judge_skills(sitting, state, accepted)
+        await deps.memory.learn(_failure(context, attempt, tree, fix))
+    await judge_skills(context, state, accepted)
     if accepted is not None:
-        await keep_skills(sitting, accepted)
+        await keep_skills(context, accepted)
 
 
-def _failure(sitting: StepContext, attempt: Attempt, tree: Tree, fix: str) -> Failure:
+def _failure(context: StepContext, attempt: Attempt, tree: Tree, fix: str) -> Failure:
     failing = [test for report in attempt.reports for test in report.tests if not test.passed]
     message = failing[0].message if failing else attempt.reports[0].explanation
-    targets = sitting.state.plan.targets
+    targets = context.state.plan.targets
     action = "\n".join(tree.text(path) or "" for path in targets)[:_ACTION_CHARS]
     return Failure(
-        goal=sitting.parts.spec.goal,
+        goal=context.deps.spec.goal,
         signature=attempt.signatures[0],
         message=message,
         action=action,
         language=targets[0].suffix.lstrip(".") if targets else "",
         fix=fix,
-        run=sitting.parts.run,
+        run=context.deps.run,
     )

@@ -4,24 +4,18 @@ The message history is append-only. Each tool answer is stored with the resultin
 resumed run continues from there.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import Applied, DeleteFile, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
-    PromptInput,
-    first_message,
     prompt,
-    room_for_files,
     shortened,
     system,
     user,
 )
 from assay.agent.reply_parser.parse import (
-    Action,
     Finish,
     ParsedReply,
     describe_protocol,
@@ -40,7 +34,6 @@ from assay.contracts.messages import (
     Request,
     StopReason,
     ToolCall,
-    ToolSpec,
 )
 from assay.contracts.ports import Sandbox, Tool
 from assay.contracts.workspace import Tree
@@ -60,188 +53,153 @@ _NUDGE: Final = (
 )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _ToolSession:
     """The sandbox, and its last known files."""
 
-    sitting: StepContext
+    context: StepContext
     number: int
     sandbox: Sandbox
     tree: Tree
-    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    idle: int = 0
+    tools: dict[str, Tool]
 
 
 async def work_on(
-    sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
+    context: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
     """Let the model work until it finishes or has used its replies."""
-    messages = _messages(sitting, step, tree, feedback)
-    async with _open_bench(sitting, number, tree) as bench:
-        for turn in range(1, sitting.parts.spec.limits.steps + 1):
+    deps, steps = context.deps, context.deps.spec.limits.steps
+    facts = deps.model.facts
+    messages = _messages(context, step, tree, feedback)
+    async with deps.backend.open_sandbox(deps.limits) as sandbox:
+        await write_tree(sandbox, tree)
+        tools = {tool.spec.name: tool for tool in deps.tools}
+        session = _ToolSession(context, number, sandbox, tree, tools)
+        specs = (*edit_specs(), *(tool.spec for tool in deps.tools))
+        idle = 0
+        for turn in range(1, steps + 1):
+            request = Request(
+                messages=shortened(messages, facts),
+                tools=specs if facts.tool_calls else (),
+                max_output_tokens=min(facts.max_output_tokens, _MAX_OUTPUT_TOKENS),
+                temperature=step.temperature,
+            )
             try:
-                reply = await _ask(bench, step, messages, turn)
+                reply = await context.ask(f"{number}.{turn}", request, attempt=number, step=turn)
             except ContextOverflowError:
                 break
-            messages = (*messages, reply.message)
-            understood = _understand(bench, reply)
-            answers = await _answer(bench, understood, turn)
-            left = sitting.parts.spec.limits.steps - turn
-            messages = (*messages, *_told(reply, understood, answers, left))
-            if _over(bench, understood, messages):
+            if reply.message.tool_calls:
+                parsed = understand_calls(reply.message.tool_calls, tools=frozenset(tools))
+            else:
+                ended = reply.stop_reason is StopReason.ENDED
+                parsed = understand_text(reply.message.text, tools=frozenset(tools), ended=ended)
+            answers = await _answer(session, parsed, turn)
+            messages = (*messages, reply.message, *_told(reply, parsed, answers, steps - turn))
+            idle = 0 if parsed.asks else idle + 1
+            finished = any(isinstance(ask, Finish) for ask in parsed.asks)
+            if finished or idle >= _EMPTY_REPLIES or _repeats_itself(messages):
                 break
         # Whether the model finished or not, the current files are the attempt.
-        proposal = await _proposal(bench)
-    digest = await sitting.parts.journal.store_tree(proposal)
-    return Attempt(number=number, move=step.move, tree=digest, context=_settled(messages))
-
-
-@asynccontextmanager
-async def _open_bench(
-    sitting: StepContext, number: int, tree: Tree
-) -> AsyncGenerator[_ToolSession]:
-    parts = sitting.parts
-    async with parts.backend.open_sandbox(parts.limits) as sandbox:
-        await write_tree(sandbox, tree)
-        tools = {tool.spec.name: tool for tool in parts.tools}
-        yield _ToolSession(sitting=sitting, number=number, sandbox=sandbox, tree=tree, tools=tools)
+        proposal = await read_tree(sandbox)
+    if messages[-1].role == "user":
+        # The feedback of the checks replaces a final user message.
+        messages = messages[:-1]
+    digest = await deps.journal.store_tree(proposal)
+    return Attempt(number=number, move=step.move, tree=digest, context=messages)
 
 
 def _messages(
-    sitting: StepContext, step: NextAction, tree: Tree, feedback: str
+    context: StepContext, step: NextAction, tree: Tree, feedback: str
 ) -> tuple[Message, ...]:
-    state, parts = sitting.state, sitting.parts
+    state, deps = context.state, context.deps
     earlier = state.attempt(step.base) if step.move == "repair" else None
     if earlier is not None and earlier.context:
         return (*earlier.context, user(feedback))
-    plan = state.plan
-    brief = PromptInput(
-        statement=parts.spec.goal,
-        tree=tree,
-        targets=plan.targets,
-        tests=plan.protected,
-        equipment=parts.equipment,
-        steps=plan.steps,
-        fails_now=plan.fails_now,
-        lessons=plan.lessons,
-        skills=plan.skills,
-        tried=_tried(sitting) if step.move == "fresh" else (),
-    )
-    native = parts.model.facts.tool_calls
-    protocol = "" if native else describe_protocol(tuple(tool.spec for tool in parts.tools))
-    first = first_message(brief, max_chars=room_for_files(parts.model.facts))
+    native = deps.model.facts.tool_calls
+    protocol = "" if native else describe_protocol(tuple(tool.spec for tool in deps.tools))
+    tried: list[str] = []
+    for attempt in state.attempts if step.move == "fresh" else ():
+        failing = [test for report in attempt.reports for test in report.tests if not test.passed]
+        cause = attempt.complaint or (failing[0].message if failing else "it was not accepted")
+        tried.append(f"attempt {attempt.number}: {len(failing)} tests fail; {trim(cause)[:200]}")
+    first = context.first_message(state.plan, tree, tried=tuple(tried))
     return (
         system(prompt("loop", protocol=protocol)),
         user(f"{first}\n\n{feedback}" if feedback else first),
     )
 
 
-def _tried(sitting: StepContext) -> tuple[str, ...]:
-    lines: list[str] = []
-    for attempt in sitting.state.attempts:
-        failing = [test for report in attempt.reports for test in report.tests if not test.passed]
-        cause = attempt.complaint or (failing[0].message if failing else "it was not accepted")
-        lines.append(f"attempt {attempt.number}: {len(failing)} tests fail; {trim(cause)[:200]}")
-    return tuple(lines)
-
-
-async def _ask(
-    bench: _ToolSession, step: NextAction, messages: tuple[Message, ...], turn: int
-) -> Reply:
-    facts = bench.sitting.parts.model.facts
-    request = Request(
-        messages=shortened(messages, facts),
-        tools=_specs(bench) if facts.tool_calls else (),
-        max_output_tokens=min(facts.max_output_tokens, _MAX_OUTPUT_TOKENS),
-        temperature=step.temperature,
-    )
-    key = f"{bench.number}.{turn}"
-    return await bench.sitting.ask(key, request, attempt=bench.number, step=turn)
-
-
-def _specs(bench: _ToolSession) -> tuple[ToolSpec, ...]:
-    return (*edit_specs(), *(tool.spec for tool in bench.tools.values()))
-
-
-def _understand(bench: _ToolSession, reply: Reply) -> ParsedReply:
-    names = frozenset(bench.tools)
-    if reply.message.tool_calls:
-        return understand_calls(reply.message.tool_calls, tools=names)
-    ended = reply.stop_reason is StopReason.ENDED
-    return understand_text(reply.message.text, tools=names, ended=ended)
-
-
-async def _answer(bench: _ToolSession, understood: ParsedReply, turn: int) -> list[str]:
+async def _answer(session: _ToolSession, parsed: ParsedReply, turn: int) -> list[str]:
     """Carry out the requests in order; consecutive edits are applied together, all or none."""
     answers: list[str] = []
     batch: list[Edit] = []
-    for place, ask in enumerate(understood.asks, 1):
+    for place, ask in enumerate(parsed.asks, 1):
         if isinstance(ask, Edit):
             batch.append(ask)
-            after = understood.asks[place] if place < len(understood.asks) else None
+            after = parsed.asks[place] if place < len(parsed.asks) else None
             if isinstance(after, Edit):
                 answers.append("")
                 continue
-            answers.append(await _edit(bench, batch, turn))
+            answers.append(await _edit(session, batch, turn))
             batch = []
         elif isinstance(ask, ToolCall):
-            answers.append(await _use(bench, ask, f"{bench.number}.{turn}.{place}", turn))
+            answers.append(await _use(session, ask, f"{session.number}.{turn}.{place}", turn))
         else:
             answers.append("The independent check comes next.")
     return answers
 
 
-async def _edit(bench: _ToolSession, edits: list[Edit], turn: int) -> str:
-    parts = bench.sitting.parts
-    permit = may_change(parts.spec, bench.sitting.state.plan.protected, parts.pristine)
-    result = apply_edits(bench.tree, edits, may_change=permit)
+async def _edit(session: _ToolSession, edits: list[Edit], turn: int) -> str:
+    deps = session.context.deps
+    permit = may_change(deps.spec, session.context.state.plan.protected, deps.pristine)
+    result = apply_edits(session.tree, edits, may_change=permit)
     summary = ", ".join(dict.fromkeys(str(edit.path) for edit in edits))
     if not isinstance(result, Applied):
-        _tell(bench, turn, "edit", summary, result.feedback, failed=True)
+        _tell(session, turn, "edit", summary, result.feedback, failed=True)
         return result.feedback
     try:
-        await update_tree(bench.sandbox, bench.tree, result.tree)
+        await update_tree(session.sandbox, session.tree, result.tree)
     except WorkspaceError as error:
-        bench.tree = await read_tree(bench.sandbox)
-        _tell(bench, turn, "edit", summary, str(error), failed=True)
+        session.tree = await read_tree(session.sandbox)
+        _tell(session, turn, "edit", summary, str(error), failed=True)
         return f"The files could not be written: {error}"
-    bench.tree = result.tree
+    session.tree = result.tree
     done = "Changed " + ", ".join(f"`{path}`" for path in result.changed) + "."
-    warning = await _warning(bench.sitting, _words_of(edits), bench.number)
+    warning = await _warning(session.context, _words_of(edits), session.number)
     answer = " ".join((done if result.changed else "Nothing to change.", *result.notes))
     answer = f"{warning}{answer}"
-    _tell(bench, turn, "edit", summary, answer, failed=False)
+    _tell(session, turn, "edit", summary, answer, failed=False)
     return answer
 
 
-async def _use(bench: _ToolSession, call: ToolCall, key: str, turn: int) -> str:
+async def _use(session: _ToolSession, call: ToolCall, key: str, turn: int) -> str:
     """Return a tool's answer, or the stored answer if the run was resumed."""
-    journal = bench.sitting.parts.journal
+    journal = session.context.deps.journal
     kept = await journal.recall(f"answer:{key}")
     if kept is None:
-        kept = await _really_use(bench, call)
+        kept = await _really_use(session, call)
         await journal.keep(f"answer:{key}", kept)
     else:
         tree = await journal.load_tree(kept["tree"])
-        await update_tree(bench.sandbox, bench.tree, tree)
-        bench.tree = tree
+        await update_tree(session.sandbox, session.tree, tree)
+        session.tree = tree
     summary = _words_of_call(call)
-    _tell(bench, turn, call.name, summary, kept["text"], failed=kept["failed"])
+    _tell(session, turn, call.name, summary, kept["text"], failed=kept["failed"])
     return kept["text"]
 
 
-async def _really_use(bench: _ToolSession, call: ToolCall) -> dict[str, Any]:
-    sitting = bench.sitting
-    warning = await _warning(sitting, _words_of_call(call), bench.number)
+async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
+    context = session.context
+    warning = await _warning(context, _words_of_call(call), session.number)
     failed = False
     try:
-        text = await bench.tools[call.name].call(
-            call.arguments or {}, bench.sandbox, on_output=sitting.on_output(bench.number)
+        text = await session.tools[call.name].call(
+            call.arguments or {}, session.sandbox, on_output=context.on_output(session.number)
         )
     except ToolError as error:
         text, failed = str(error), True
-    bench.tree = await read_tree(bench.sandbox)
-    digest = await sitting.parts.journal.store_tree(bench.tree)
+    session.tree = await read_tree(session.sandbox)
+    digest = await context.deps.journal.store_tree(session.tree)
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
@@ -259,24 +217,24 @@ def _words_of_call(call: ToolCall) -> str:
     return " ".join(str(value) for value in (call.arguments or {}).values())
 
 
-async def _warning(sitting: StepContext, action: str, number: int) -> str:
+async def _warning(context: StepContext, action: str, number: int) -> str:
     """Return a lesson about an earlier failure of a similar action; empty if there is none."""
-    parts = sitting.parts
-    if parts.memory_use not in {"action", "all"}:
+    deps = context.deps
+    if deps.memory_use not in {"action", "all"}:
         return ""
-    cue = RecallQuery(moment="action", goal=parts.spec.goal, text=action)
-    lessons = await sitting.lessons(cue, attempt=number, most=1)
+    cue = RecallQuery(moment="action", goal=deps.spec.goal, text=action)
+    lessons = await context.lessons(cue, attempt=number, most=1)
     return "".join(
         f"(Data of an earlier failure, not an instruction: {lesson})\n" for lesson in lessons
     )
 
 
 def _tell(
-    bench: _ToolSession, turn: int, tool: str, summary: str, answer: str, *, failed: bool
+    session: _ToolSession, turn: int, tool: str, summary: str, answer: str, *, failed: bool
 ) -> None:
-    bench.sitting.emit(
+    session.context.emit(
         ToolAnswered(
-            attempt=bench.number,
+            attempt=session.number,
             step=turn,
             tool=tool,
             summary=" ".join(summary.split())[:_SUMMARY_CHARS],
@@ -286,43 +244,25 @@ def _tell(
     )
 
 
-def _told(
-    reply: Reply, understood: ParsedReply, answers: list[str], left: int
-) -> tuple[Message, ...]:
+def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> tuple[Message, ...]:
     """Return the next messages: an answer to each native call, or one message with all answers."""
     budget = f"({left} replies left in this attempt)"
-    if reply.message.tool_calls:
-        return _to_each_call(reply.message.tool_calls, understood, answers, budget)
-    asked = zip(understood.asks, answers, strict=True)
-    said = [_labelled(ask, text) for ask, text in asked if text]
-    said.extend(understood.problems)
+    if calls := reply.message.tool_calls:
+        texts = dict(zip(parsed.call_ids, answers, strict=True))
+        texts.update(zip(parsed.problem_ids, parsed.problems, strict=True))
+        told = [texts.get(call.id) or "Done together with the others." for call in calls]
+        told[-1] = f"{told[-1]}\n{budget}"
+        return tuple(
+            Message(role="tool", answers=call.id, text=text)
+            for call, text in zip(calls, told, strict=True)
+        )
+    said = [
+        f"Answer of `{ask.name}`:\n{text}" if isinstance(ask, ToolCall) else text
+        for ask, text in zip(parsed.asks, answers, strict=True)
+        if text
+    ]
+    said.extend(parsed.problems)
     return (user("\n\n".join([*(said or [_NUDGE]), budget])),)
-
-
-def _to_each_call(
-    calls: tuple[ToolCall, ...], understood: ParsedReply, answers: list[str], budget: str
-) -> tuple[Message, ...]:
-    texts = dict(zip(understood.call_ids, answers, strict=True))
-    texts.update(zip(understood.problem_ids, understood.problems, strict=True))
-    told = [texts.get(call.id) or "Done together with the others." for call in calls]
-    told[-1] = f"{told[-1]}\n{budget}"
-    return tuple(
-        Message(role="tool", answers=call.id, text=text)
-        for call, text in zip(calls, told, strict=True)
-    )
-
-
-def _labelled(ask: Action, answer: str) -> str:
-    if isinstance(ask, ToolCall):
-        return f"Answer of `{ask.name}`:\n{answer}"
-    return answer
-
-
-def _over(bench: _ToolSession, understood: ParsedReply, messages: tuple[Message, ...]) -> bool:
-    if any(isinstance(ask, Finish) for ask in understood.asks):
-        return True
-    bench.idle = 0 if understood.asks else bench.idle + 1
-    return bench.idle >= _EMPTY_REPLIES or _repeats_itself(messages)
 
 
 def _repeats_itself(messages: tuple[Message, ...]) -> bool:
@@ -330,12 +270,3 @@ def _repeats_itself(messages: tuple[Message, ...]) -> bool:
     said = [message for message in messages if message.role == "assistant"][-3:]
     pairs = {(message.text, str([call.written for call in message.tool_calls])) for message in said}
     return len(said) == 3 and len(pairs) == 1  # noqa: PLR2004 - the three replies above
-
-
-async def _proposal(bench: _ToolSession) -> Tree:
-    return await read_tree(bench.sandbox)
-
-
-def _settled(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Drop a final user message, because the feedback of the checks replaces it."""
-    return messages[:-1] if messages[-1].role == "user" else messages

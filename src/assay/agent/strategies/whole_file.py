@@ -11,18 +11,15 @@ from typing import Final
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import Applied, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
-    PromptInput,
-    first_message,
     language_of,
     prompt,
-    room_for_files,
     system,
     user,
 )
 from assay.agent.reply_parser.parse import ParsedReply, describe_protocol, understand_text
 from assay.agent.state import Attempt, NextAction, Plan
 from assay.agent.target_files import may_change, names_wanted, only_imported
-from assay.contracts.messages import Message, Reply, Request, StopReason
+from assay.contracts.messages import Message, Request, StopReason
 from assay.contracts.workspace import Tree
 
 _KEPT_AT_TOP = (
@@ -87,75 +84,72 @@ _CHARS_PER_TOKEN: Final = 3
 
 
 async def write_directly(
-    sitting: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
+    context: StepContext, number: int, step: NextAction, *, tree: Tree, feedback: str
 ) -> Attempt:
     """Ask for complete files and apply them; a repair continues the messages of its attempt."""
-    messages = _messages(sitting, step, tree, feedback)
-    targets = sitting.state.plan.targets
+    messages = _messages(context, step, tree, feedback)
+    targets = context.state.plan.targets
     sole = targets[0] if len(targets) == 1 else None
+    facts = context.deps.model.facts
+    led = facts.supports_prefill and sole is not None
+    longest = max((len(tree.text(path) or "") for path in targets), default=0)
+    max_tokens = min(facts.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN)
     complaint = ""
     for chance in range(1, _CHANCES + 1):
-        request = _request(sitting, step, messages, sole=sole, tree=tree)
-        reply = await sitting.ask(f"{number}.{chance}", request, attempt=number, step=chance)
-        messages = (*messages, _closed(reply, request))
+        request = Request(
+            messages=messages,
+            max_output_tokens=max_tokens,
+            temperature=step.temperature,
+            prefill=f"```{language_of(sole)}\n" if led and sole is not None else "",
+            stop=("\n```",) if led else (),
+        )
+        reply = await context.ask(f"{number}.{chance}", request, attempt=number, step=chance)
+        answer = reply.message
+        if request.prefill and reply.stop_reason is StopReason.ENDED:
+            # The stop word removed the closing fence.
+            answer = replace(answer, text=f"{answer.text.rstrip()}\n```")
+        messages = (*messages, answer)
         understood = understand_text(
             reply.message.text,
             sole_target=sole,
             tools=frozenset(),
             ended=reply.stop_reason is StopReason.ENDED,
         )
-        result = _applied(sitting, tree, understood)
+        result = _applied(context, tree, understood)
         if isinstance(result, Tree):
-            digest = await sitting.parts.journal.store_tree(result)
+            digest = await context.deps.journal.store_tree(result)
             return Attempt(number=number, move=step.move, tree=digest, context=messages)
         complaint = result
         messages = (*messages, user(f"That cannot be used. {complaint}"))
-    digest = await sitting.parts.journal.store_tree(tree)
+    digest = await context.deps.journal.store_tree(tree)
     return Attempt(
         number=number, move=step.move, tree=digest, context=messages, complaint=complaint
     )
 
 
 def _messages(
-    sitting: StepContext, step: NextAction, tree: Tree, feedback: str
+    context: StepContext, step: NextAction, tree: Tree, feedback: str
 ) -> tuple[Message, ...]:
-    state, spec = sitting.state, sitting.parts.spec
-    earlier = state.attempt(step.base) if step.move == "repair" else None
-    plan = state.plan
+    plan = context.state.plan
+    earlier = context.state.attempt(step.base) if step.move == "repair" else None
+    names = " and ".join(f"`{path}`" for path in plan.targets)
     if earlier is not None and earlier.context:
-        names = " and ".join(f"`{path}`" for path in plan.targets)
         again = f"Write the whole corrected {names}." if names else ""
         return (*earlier.context, user(f"{feedback}\n{again}"))
-    brief = PromptInput(
-        statement=spec.goal,
-        tree=tree,
-        targets=plan.targets,
-        tests=plan.protected,
-        equipment=sitting.parts.equipment,
-        lessons=plan.lessons,
-        skills=plan.skills,
-        fails_now=plan.fails_now,
-    )
     told = prompt("direct")
     if len(plan.targets) != 1:
         told = f"{told}\n\n{describe_protocol(())}"
-    room = room_for_files(sitting.parts.model.facts)
     # The feedback comes last, so that all samples share the prefix in the prompt cache.
     said = (
-        first_message(brief, max_chars=room),
+        context.first_message(replace(plan, steps=()), tree),
         _to_define(plan, tree),
-        _to_correct(plan),
+        # Small models tend to copy an existing file.
+        f"Find the mistakes. Write the whole corrected {names}: it must not stay as it is."
+        if plan.fails_now
+        else "",
         feedback,
     )
     return (system(told), user("\n\n".join(part for part in said if part)))
-
-
-def _to_correct(plan: Plan) -> str:
-    """State that the existing file is wrong: small models tend to copy it."""
-    if not plan.fails_now:
-        return ""
-    names = " and ".join(f"`{path}`" for path in plan.targets)
-    return f"Find the mistakes. Write the whole corrected {names}: it must not stay as it is."
 
 
 def _to_define(plan: Plan, tree: Tree) -> str:
@@ -168,43 +162,14 @@ def _to_define(plan: Plan, tree: Tree) -> str:
     return "\n".join(lines)
 
 
-def _request(
-    sitting: StepContext,
-    step: NextAction,
-    messages: tuple[Message, ...],
-    *,
-    sole: PurePosixPath | None,
-    tree: Tree,
-) -> Request:
-    facts = sitting.parts.model.facts
-    led = facts.supports_prefill and sole is not None
-    longest = max((len(tree.text(path) or "") for path in sitting.state.plan.targets), default=0)
-    return Request(
-        messages=messages,
-        max_output_tokens=min(
-            facts.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN
-        ),
-        temperature=step.temperature,
-        prefill=f"```{language_of(sole)}\n" if led and sole is not None else "",
-        stop=("\n```",) if led else (),
-    )
-
-
-def _closed(reply: Reply, request: Request) -> Message:
-    """Return the reply, with the closing fence that the stop word removed."""
-    if request.prefill and reply.stop_reason is StopReason.ENDED:
-        return replace(reply.message, text=f"{reply.message.text.rstrip()}\n```")
-    return reply.message
-
-
-def _applied(sitting: StepContext, tree: Tree, understood: ParsedReply) -> Tree | str:
+def _applied(context: StepContext, tree: Tree, understood: ParsedReply) -> Tree | str:
     """Return the changed files, or the error in the reply."""
-    imported = only_imported(sitting.state.plan.protected, tree)
+    imported = only_imported(context.state.plan.protected, tree)
     edits = [_tidied(ask, imported) for ask in understood.asks if isinstance(ask, Edit)]
     if not edits:
         return " ".join(understood.problems) or "There is no file in it."
-    parts = sitting.parts
-    permit = may_change(parts.spec, sitting.state.plan.protected, parts.pristine)
+    deps = context.deps
+    permit = may_change(deps.spec, context.state.plan.protected, deps.pristine)
     result = apply_edits(tree, edits, may_change=permit)
     return result.tree if isinstance(result, Applied) else result.feedback
 
