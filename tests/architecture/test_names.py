@@ -32,7 +32,6 @@ REMAINING_NAMES = frozenset(
         "sandbox/native/guest/messages.py:TalkError",
         "sandbox/native/guest/python_kernel.py:Outlets",
         "sandbox/native/kernel/cgroups.py:_Place",
-        "selftest/security_tests/attack.py:HostileCase",
     }
 )
 """Names with a retired word that the code still has. Remove entries; do not add any."""

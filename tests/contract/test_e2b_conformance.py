@@ -2,8 +2,8 @@
 
 import pytest
 
-from assay.selftest.conformance import PROMISES
-from assay.selftest.known_gaps import EXCUSES
+from assay.selftest.conformance import REQUIREMENTS
+from assay.selftest.known_gaps import KNOWN_GAPS
 from assay.selftest.run import CheckResult, run_suites
 from tests.support.e2b_service.opening import open_backend_on_stand_in
 
@@ -32,8 +32,8 @@ async def test_the_e2b_backend_keeps_what_the_service_can_keep() -> None:
 
 
 def test_only_promises_are_excused() -> None:
-    known = {promise.name for promise in PROMISES}
+    known = {check.name for check in REQUIREMENTS}
 
-    for excuses in EXCUSES.values():
-        assert excuses.keys() <= known
-        assert all(excuses.values())
+    for gaps in KNOWN_GAPS.values():
+        assert gaps.keys() <= known
+        assert all(gaps.values())

@@ -4,7 +4,8 @@ import pytest
 
 from assay.contracts.execution import Command, ExecutionResult, Limits, OutputChunk, Program
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES, Requirement
+from assay.selftest.checks import Check
+from assay.selftest.conformance import REQUIREMENTS
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 
 
@@ -27,17 +28,15 @@ NEED_A_PROGRAM = {
     "removing_a_link_keeps_what_it_points_to",
 }
 FILES = [
-    promise
-    for promise in PROMISES
-    if promise.group == "files" and promise.name not in NEED_A_PROGRAM
+    check for check in REQUIREMENTS if check.group == "files" and check.name not in NEED_A_PROGRAM
 ]
 
 
-@pytest.mark.parametrize("promise", FILES, ids=lambda promise: promise.name)
-async def test_fake_keeps(promise: Requirement) -> None:
+@pytest.mark.parametrize("check", FILES, ids=lambda check: check.name)
+async def test_fake_keeps(check: Check) -> None:
     backend: SandboxBackend = FakeBackend()
 
-    await promise(backend)
+    await check.run(backend)
 
 
 async def test_fake_answers_as_it_was_told_and_remembers_the_question() -> None:

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES, Requirement
-from assay.selftest.programs import KnownGapError
+from assay.selftest.checks import Check
+from assay.selftest.conformance import REQUIREMENTS
 from tests.support.backends import TIERS, Tier, open_native
-from tests.support.requirements import require
+from tests.support.selftests import run_check
 
 
 @pytest.fixture(scope="module", params=TIERS)
@@ -18,12 +18,6 @@ async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBacke
         yield opened
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
-async def test_native_keeps(promise: Requirement, backend: SandboxBackend) -> None:
-    if excuse := promise.excuse(backend):
-        pytest.skip(excuse)
-
-    try:
-        await promise(backend)
-    except KnownGapError as excuse:
-        require("package-index", available=False, why=str(excuse))
+@pytest.mark.parametrize("check", REQUIREMENTS, ids=lambda check: check.name)
+async def test_native_keeps(check: Check, backend: SandboxBackend) -> None:
+    await run_check(check, backend)

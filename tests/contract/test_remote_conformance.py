@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES, Requirement
-from assay.selftest.programs import KnownGapError
+from assay.selftest.checks import Check
+from assay.selftest.conformance import REQUIREMENTS
 from tests.support.backends import TIERS, Tier
 from tests.support.executors import open_native_far_away
-from tests.support.requirements import require
+from tests.support.selftests import run_check
 
 pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
@@ -23,12 +23,6 @@ async def backend(
         yield opened
 
 
-@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.name)
-async def test_remote_keeps(promise: Requirement, backend: SandboxBackend) -> None:
-    if excuse := promise.excuse(backend):
-        pytest.skip(excuse)
-
-    try:
-        await promise(backend)
-    except KnownGapError as excuse:
-        require("package-index", available=False, why=str(excuse))
+@pytest.mark.parametrize("check", REQUIREMENTS, ids=lambda check: check.name)
+async def test_remote_keeps(check: Check, backend: SandboxBackend) -> None:
+    await run_check(check, backend)

@@ -12,7 +12,7 @@ import pytest
 
 import assay
 from assay.contracts.errors import ExitCode
-from assay.selftest.conformance import PROMISES
+from assay.selftest.conformance import REQUIREMENTS
 from assay.settings.load import SandboxSettings
 
 ASSAY = (sys.executable, "-m", "assay")
@@ -146,7 +146,7 @@ def test_the_self_test_reports_every_promise(tmp_path: Path) -> None:
 
     report = json.loads(done.stdout)
     names = [(check["group"], check["name"]) for check in report["checks"]]
-    assert names == [(promise.group, promise.name) for promise in PROMISES]
+    assert names == [(check.group, check.name) for check in REQUIREMENTS]
     assert len(names) >= 40
     counts = dict.fromkeys(("passed", "failed", "not_promised"), 0)
     for check in report["checks"]:

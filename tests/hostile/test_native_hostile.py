@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.programs import KnownGapError
-from assay.selftest.security_tests import CASES, HostileCase, check_case
+from assay.selftest.checks import Check
+from assay.selftest.security_tests import ATTACKS
 from tests.support.backends import TIERS, Tier, open_native
-from tests.support.requirements import require
+from tests.support.selftests import run_check
 
 
 @pytest.fixture(scope="module", params=TIERS)
@@ -18,12 +18,6 @@ async def backend(request: pytest.FixtureRequest) -> AsyncGenerator[SandboxBacke
         yield opened
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}:{case.name}")
-async def test_native_holds(case: HostileCase, backend: SandboxBackend) -> None:
-    if not case.applies_to(backend.isolation):
-        pytest.skip(f"not promised at isolation {backend.isolation.value!r}")
-
-    try:
-        await check_case(case, backend)
-    except KnownGapError as excuse:
-        require("package-index", available=False, why=str(excuse))
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.group}:{attack.name}")
+async def test_native_holds(attack: Check, backend: SandboxBackend) -> None:
+    await run_check(attack, backend)

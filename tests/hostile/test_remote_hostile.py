@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.programs import KnownGapError
-from assay.selftest.security_tests import CASES, HostileCase, check_case
+from assay.selftest.checks import Check
+from assay.selftest.security_tests import ATTACKS
 from tests.support.backends import TIERS, Tier
 from tests.support.executors import open_native_far_away
-from tests.support.requirements import require
+from tests.support.selftests import run_check
 
 pytestmark = pytest.mark.backends
 
@@ -23,12 +23,6 @@ async def backend(
         yield opened
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.group}:{case.name}")
-async def test_remote_holds(case: HostileCase, backend: SandboxBackend) -> None:
-    if excuse := case.excuse_for(backend.isolation):
-        pytest.skip(excuse)
-
-    try:
-        await check_case(case, backend)
-    except KnownGapError as excuse:
-        require("package-index", available=False, why=str(excuse))
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.group}:{attack.name}")
+async def test_remote_holds(attack: Check, backend: SandboxBackend) -> None:
+    await run_check(attack, backend)

@@ -54,7 +54,7 @@ async def test_an_engine_that_dies_takes_its_interpreters_along(tmp_path: Path) 
 async def test_only_the_cell_is_lost_each_time_that_memory_runs_out(tier: Tier) -> None:
     async with open_native(tier) as backend:
         for _ in range(12):
-            await a_cell_that_takes_all_memory_is_lost_alone(backend)
+            await a_cell_that_takes_all_memory_is_lost_alone.run(backend)
 
 
 async def test_closing_a_sandbox_ends_the_interpreters_in_it(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ results are shown; a check that fails twice has failed.
 import sys
 
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.run import CheckResult, Report, Suite, run_suites
+from assay.selftest.checks import Suite
+from assay.selftest.run import CheckResult, Report, run_suites
 
 MOST_REPEATED = 3
 

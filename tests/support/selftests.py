@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from assay.contracts.execution import Isolation
-from assay.selftest.conformance import PROMISES
+from assay.contracts.ports import SandboxBackend
+from assay.selftest.checks import Check
+from assay.selftest.conformance import REQUIREMENTS
+from assay.selftest.programs import KnownGapError
 from assay.selftest.run import NOT_HERE
-from assay.selftest.security_tests import CASES
+from assay.selftest.security_tests import ATTACKS
 from tests.support.ordinary_user import OrdinaryUser
+from tests.support.requirements import require
 
 WITHIN_S = 500
 """Ten times what it takes on an idle machine."""
@@ -72,5 +78,16 @@ def _runtime_dir(user: OrdinaryUser) -> Generator[Path]:
 
 def promised_at(isolation: Isolation) -> frozenset[str]:
     """Every promise and attack that a backend of this grade must hold."""
-    promises = {promise.name for promise in PROMISES if isolation.satisfies(promise.needs)}
-    return frozenset(promises | {case.name for case in CASES if case.applies_to(isolation)})
+    checks = (*REQUIREMENTS, *ATTACKS)
+    return frozenset(check.name for check in checks if check.applies_to(isolation))
+
+
+async def run_check(check: Check, backend: SandboxBackend) -> None:
+    """Run one requirement or attack; skips what this backend or this machine cannot have."""
+    if why_not := check.why_not(backend):
+        pytest.skip(why_not)
+
+    try:
+        await check.run(backend)
+    except KnownGapError as gap:
+        require("package-index", available=False, why=str(gap))

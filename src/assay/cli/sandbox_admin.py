@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from assay.sandbox.e2b.backend import Leftover
     from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
-    from assay.selftest.run import CheckResult, Report, Suite
+    from assay.selftest.checks import Suite
+    from assay.selftest.run import CheckResult, Report
     from assay.settings.load import SandboxSettings
 
 
@@ -52,17 +53,15 @@ def selftest(suites: tuple[str, ...], as_json: bool, **words: str | None) -> int
 
 
 async def _selftest(words: dict[str, Any], suites: tuple[str, ...], quiet: bool) -> "Report":  # noqa: FBT001
-    from assay.selftest.conformance import PROMISES
     from assay.selftest.run import SUITES, run_suites
-    from assay.selftest.security_tests import CASES
     from assay.settings.load import load_settings
     from assay.wiring import open_backend
 
     chosen: list[Suite] = [suite for suite in SUITES if not suites or suite in suites]
     for unknown in set(suites) - set(SUITES):
         raise UsageError(f"unknown suite {unknown!r}", hint=f"choose from: {', '.join(SUITES)}")
-    sizes = {"conformance": len(PROMISES), "hostile": len(CASES)}
-    with _open_progress(sum(sizes[suite] for suite in chosen), quiet=quiet) as (notice, tell):
+    total = sum(len(SUITES[suite]) for suite in chosen)
+    with _open_progress(total, quiet=quiet) as (notice, tell):
         settings = load_settings({"sandbox": words}).sandbox
         # The suites test the backend without the packages and hosts of the settings.
         bare = settings.model_copy(update={"packages": (), "hosts": ()})

@@ -15,7 +15,7 @@ _SEEN_BY_LOOKING: Final = "gVisor tells no peak: a program that ends before a lo
 _TWO_ROOMS: Final = "workspace and temporary files are file systems of their own, watched together"
 _PER_USER: Final = "processes are counted per user: one too many may be ended instead of refused"
 
-EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+KNOWN_GAPS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         "e2b": MappingProxyType(
             {
@@ -75,6 +75,6 @@ EXCUSES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 """By backend and by the name of the requirement. The backend's documentation lists all of them."""
 
 
-def excuse_of(backend: str, promise: str) -> str:
+def known_gap(backend: str, requirement: str) -> str:
     """Return why a backend does not meet this requirement; empty if it must."""
-    return EXCUSES.get(backend, {}).get(promise, "")
+    return KNOWN_GAPS.get(backend, {}).get(requirement, "")

@@ -115,6 +115,20 @@ def describe(result: ExecutionResult) -> str:
     )
 
 
+def expect(result: ExecutionResult, **expected: object) -> None:
+    """Assert attributes of a result; the message describes all of it."""
+    for name, value in expected.items():
+        found = getattr(result, name)
+        assert found == value, f"{name} is not {value!r:.100}: {describe(result)}"
+
+
+async def run_expecting(sandbox: Sandbox, program: Program, **expected: object) -> ExecutionResult:
+    """Run a program whose result must have these attributes."""
+    result = await sandbox.run(program)
+    expect(result, **expected)
+    return result
+
+
 def _shown(text: str) -> str:
     if len(text) <= _SHOWN_CHARACTERS:
         return repr(text)
@@ -197,3 +211,23 @@ def describe_cell(result: CellResult) -> str:
         f"cell {result.number} was {result.state}; {error}{describe(result.execution)}; "
         f"shown: {shown or 'nothing'}"
     )
+
+
+def expect_cell(result: CellResult, **expected: object) -> None:
+    """Assert attributes of a cell's result, or of its execution."""
+    for name, value in expected.items():
+        found = getattr(result if hasattr(result, name) else result.execution, name)
+        assert found == value, f"{name} is not {value!r:.100}: {describe_cell(result)}"
+
+
+async def run_cell_expecting(
+    interpreter: Interpreter,
+    source: str,
+    *,
+    timeout_s: float | None = None,
+    **expected: object,
+) -> CellResult:
+    """Run a cell whose result must have these attributes."""
+    result = await interpreter.run_cell(source, timeout_s=timeout_s)
+    expect_cell(result, **expected)
+    return result

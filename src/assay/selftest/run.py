@@ -2,7 +2,7 @@
 
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -11,13 +11,12 @@ import anyio
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance import PROMISES
-from assay.selftest.known_gaps import excuse_of
+from assay.selftest.checks import Check, Suite
+from assay.selftest.conformance import REQUIREMENTS
 from assay.selftest.programs import KnownGapError
-from assay.selftest.security_tests import CASES, check_case
+from assay.selftest.security_tests import ATTACKS
 
-Suite = Literal["conformance", "hostile"]
-SUITES: tuple[Suite, ...] = ("conformance", "hostile")
+SUITES: dict[Suite, tuple[Check, ...]] = {"conformance": REQUIREMENTS, "hostile": ATTACKS}
 
 Status = Literal["passed", "failed", "not_promised"]
 
@@ -56,16 +55,6 @@ class Report:
         return sum(result.status == status for result in self.results)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Check:
-    suite: Suite
-    group: str
-    name: str
-    excuse: str
-    """Why it does not apply to this backend; empty if it does."""
-    run: Callable[[], Awaitable[None]]
-
-
 OnResult = Callable[[CheckResult], None]
 
 
@@ -87,14 +76,23 @@ async def run_suites(
             "the suites are made of assertions, and this Python runs without them",
             hint="leave out `-O` and PYTHONOPTIMIZE",
         )
-    found = [check for suite in suites for check in _checks_of(suite, backend)]
+    found = [check for suite in suites for check in SUITES[suite]]
     checks = [check for check in found if names is None or check.name in names]
     results: dict[int, CheckResult] = {}
     limiter = anyio.CapacityLimiter(checks_at_once)
 
-    async def run(number: int, check: _Check) -> None:
+    async def run(number: int, check: Check) -> None:
         async with limiter:
-            results[number] = await _result_of(check)
+            begin = time.monotonic()
+            status, detail = await _outcome_of(check, backend)
+        results[number] = CheckResult(
+            suite=check.suite,
+            group=check.group,
+            name=check.name,
+            status=status,
+            seconds=time.monotonic() - begin,
+            detail=detail,
+        )
         on_result(results[number])
 
     async with anyio.create_task_group() as tasks:
@@ -107,47 +105,12 @@ async def run_suites(
     )
 
 
-def _checks_of(suite: Suite, backend: SandboxBackend) -> list[_Check]:
-    if suite == "conformance":
-        return [
-            _Check(
-                suite=suite,
-                group=promise.group,
-                name=promise.name,
-                excuse=promise.excuse(backend) or excuse_of(backend.name, promise.name),
-                run=lambda promise=promise: promise(backend),
-            )
-            for promise in PROMISES
-        ]
-    return [
-        _Check(
-            suite=suite,
-            group=case.group,
-            name=case.name,
-            excuse=case.excuse_for(backend.isolation),
-            run=lambda case=case: check_case(case, backend),
-        )
-        for case in CASES
-    ]
-
-
-async def _result_of(check: _Check) -> CheckResult:
-    begin = time.monotonic()
-    status, detail = ("not_promised", check.excuse) if check.excuse else await _outcome_of(check)
-    return CheckResult(
-        suite=check.suite,
-        group=check.group,
-        name=check.name,
-        status=status,
-        seconds=time.monotonic() - begin,
-        detail=detail,
-    )
-
-
-async def _outcome_of(check: _Check) -> tuple[Status, str]:
+async def _outcome_of(check: Check, backend: SandboxBackend) -> tuple[Status, str]:
+    if why_not := check.why_not(backend):
+        return "not_promised", why_not
     with anyio.move_on_after(CHECK_DEADLINE_S):
         try:
-            await check.run()
+            await check.run(backend)
         except KnownGapError as error:
             return "not_promised", f"{NOT_HERE}{error}"
         except Exception as error:  # noqa: BLE001 - an exception of a check is its result

@@ -1,5 +1,6 @@
 """Conformance suite for sandboxes: one coroutine per requirement, for any backend."""
 
+from assay.selftest.checks import checks_in
 from assay.selftest.conformance import (
     cells,
     equipment,
@@ -12,24 +13,17 @@ from assay.selftest.conformance import (
     output,
     shown,
 )
-from assay.selftest.conformance.requirement import Requirement, promises_in
 
-__all__ = ["PROMISES", "Requirement"]
-
-PROMISES: tuple[Requirement, ...] = tuple(
-    found
-    for module in (
-        execution,
-        output,
-        interpreter,
-        limits,
-        lifecycle,
-        measures,
-        files,
-        cells,
-        shown,
-        equipment,
-    )
-    for found in promises_in(module)
+REQUIREMENTS = checks_in(
+    execution,
+    output,
+    interpreter,
+    limits,
+    lifecycle,
+    measures,
+    files,
+    cells,
+    shown,
+    equipment,
 )
 """In the order in which a new backend should implement them."""

@@ -10,14 +10,15 @@ import anyio
 
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import CellResult, OutputChunk, Reason
-from assay.contracts.ports import Interpreter, SandboxBackend
-from assay.selftest.conformance.requirement import promise
+from assay.contracts.ports import Interpreter, Sandbox, SandboxBackend
+from assay.selftest.checks import requirement
 from assay.selftest.programs import (
     HEARTBEAT,
     ORDINARY,
     TEN_THAT_WAIT,
     beats_go_on,
     describe_cell,
+    expect_cell,
     open_session,
     python,
     refused,
@@ -29,157 +30,134 @@ from assay.selftest.programs import (
 _FOREVER = "import time\nprint('ready', flush=True)\nx = 'lost'\nwhile True:\n    time.sleep(0.01)"
 
 
-@promise
-async def variables_live_on_from_cell_to_cell(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "import math\ndef area(r):\n    return math.pi * r * r\nr = 2")
-        await run_in(interpreter, "class Circle:\n    pass\nr += 1")
+@requirement
+async def variables_live_on_from_cell_to_cell(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "import math\ndef area(r):\n    return math.pi * r * r\nr = 2")
+    await run_in(interpreter, "class Circle:\n    pass\nr += 1")
 
-        assert await value_in(interpreter, "round(area(r), 2), Circle.__name__") == (
-            "(28.27, 'Circle')"
-        )
-
-
-@promise
-async def cells_are_numbered_from_one(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        numbers = [(await interpreter.run_cell(source)).number for source in ("1", "1/0", "2")]
-
-        assert numbers == [1, 2, 3]
+    assert await value_in(interpreter, "round(area(r), 2), Circle.__name__") == (
+        "(28.27, 'Circle')"
+    )
 
 
-@promise
-async def an_exception_ends_a_cell_and_keeps_its_state(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        result = await interpreter.run_cell("x = 1\nx = x / 0\nx = 3")
+@requirement
+async def cells_are_numbered_from_one(interpreter: Interpreter) -> None:
+    numbers = [(await interpreter.run_cell(source)).number for source in ("1", "1/0", "2")]
 
-        assert result.state == "kept", describe_cell(result)
-        assert result.execution.exit_code == 1, describe_cell(result)
-        assert result.execution.reason is Reason.COMPLETED, describe_cell(result)
-        assert not result.succeeded
-        assert result.error is not None, describe_cell(result)
-        assert (result.error.name, result.error.message) == (
-            "ZeroDivisionError",
-            "division by zero",
-        )
-        assert await value_in(interpreter, "x") == "1"
+    assert numbers == [1, 2, 3]
 
 
-@promise
-async def a_call_to_exit_ends_the_cell_and_not_the_interpreter(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        result = await interpreter.run_cell("import sys\nx = 5\nsys.exit(3)\nx = 6")
+@requirement
+async def an_exception_ends_a_cell_and_keeps_its_state(interpreter: Interpreter) -> None:
+    result = await interpreter.run_cell("x = 1\nx = x / 0\nx = 3")
 
-        assert result.execution.exit_code == 3, describe_cell(result)
-        assert result.state == "kept", describe_cell(result)
-        assert await value_in(interpreter, "x") == "5"
+    expect_cell(result, state="kept", exit_code=1, reason=Reason.COMPLETED)
+    assert not result.succeeded
+    assert result.error is not None, describe_cell(result)
+    assert (result.error.name, result.error.message) == (
+        "ZeroDivisionError",
+        "division by zero",
+    )
+    assert await value_in(interpreter, "x") == "1"
 
 
-@promise
-async def a_cell_that_takes_too_long_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        result = await interpreter.run_cell(_FOREVER, timeout_s=0.5)
+@requirement
+async def a_call_to_exit_ends_the_cell_and_not_the_interpreter(interpreter: Interpreter) -> None:
+    result = await interpreter.run_cell("import sys\nx = 5\nsys.exit(3)\nx = 6")
 
-        assert result.execution.reason is Reason.TIMED_OUT, describe_cell(result)
-        assert result.execution.limits_hit == ("wall_s",), describe_cell(result)
-        assert result.execution.stdout == "ready\n", describe_cell(result)
-        assert result.state == "rolled_back", describe_cell(result)
+    expect_cell(result, exit_code=3, state="kept")
+    assert await value_in(interpreter, "x") == "5"
+
+
+@requirement
+async def a_cell_that_takes_too_long_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    result = await interpreter.run_cell(_FOREVER, timeout_s=0.5)
+
+    expect_cell(result, reason=Reason.TIMED_OUT, limits_hit=("wall_s",), stdout="ready\n")
+    assert result.state == "rolled_back", describe_cell(result)
+    assert await value_in(interpreter, "x") == "'kept'"
+
+
+@requirement
+async def a_cell_that_crashes_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "import ctypes, os\nx = 'kept'")
+    for crash, number in (("ctypes.string_at(0)", 11), ("os.kill(os.getpid(), 9)", 9)):
+        result = await interpreter.run_cell(f"x = 'lost'\n{crash}")
+
+        expect_cell(result, reason=Reason.SIGNALLED, signal=number, state="rolled_back")
         assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def a_cell_that_crashes_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "import ctypes, os\nx = 'kept'")
-        for crash, number in (("ctypes.string_at(0)", 11), ("os.kill(os.getpid(), 9)", 9)):
-            result = await interpreter.run_cell(f"x = 'lost'\n{crash}")
+@requirement
+async def a_cell_that_leaves_at_once_is_rolled_back(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "import os\nx = 'kept'")
+    result = await interpreter.run_cell("x = 'lost'\nos._exit(4)")
 
-            assert result.execution.reason is Reason.SIGNALLED, describe_cell(result)
-            assert result.execution.signal == number, describe_cell(result)
-            assert result.state == "rolled_back", describe_cell(result)
-            assert await value_in(interpreter, "x") == "'kept'"
+    expect_cell(result, exit_code=4, state="rolled_back")
+    assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def a_cell_that_leaves_at_once_is_rolled_back(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "import os\nx = 'kept'")
-        result = await interpreter.run_cell("x = 'lost'\nos._exit(4)")
+@requirement(limits=replace(ORDINARY, memory_mb=160))
+async def a_cell_that_takes_all_memory_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'\nkept = bytearray(b'x') * (16 << 20)")
+    result = await interpreter.run_cell("x = 'lost'\nmore = bytearray(b'x') * (600 << 20)")
 
-        assert result.execution.exit_code == 4, describe_cell(result)
-        assert result.state == "rolled_back", describe_cell(result)
-        assert await value_in(interpreter, "x") == "'kept'"
-
-
-@promise
-async def a_cell_that_takes_all_memory_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend, replace(ORDINARY, memory_mb=160)) as interpreter:
-        await run_in(interpreter, "x = 'kept'\nkept = bytearray(b'x') * (16 << 20)")
-        result = await interpreter.run_cell("x = 'lost'\nmore = bytearray(b'x') * (600 << 20)")
-
-        assert result.execution.reason is Reason.OUT_OF_MEMORY, describe_cell(result)
-        assert "memory_mb" in result.execution.limits_hit, describe_cell(result)
-        assert result.state == "rolled_back", describe_cell(result)
-        assert await value_in(interpreter, "x, len(kept) >> 20") == "('kept', 16)"
+    assert result.execution.reason is Reason.OUT_OF_MEMORY, describe_cell(result)
+    assert "memory_mb" in result.execution.limits_hit, describe_cell(result)
+    assert result.state == "rolled_back", describe_cell(result)
+    assert await value_in(interpreter, "x, len(kept) >> 20") == "('kept', 16)"
 
 
-@promise
-async def memory_counts_for_all_cells_together(backend: SandboxBackend) -> None:
-    async with open_session(backend, replace(ORDINARY, memory_mb=160)) as interpreter:
-        endings: list[Reason] = []
-        for number in range(6):
-            result = await interpreter.run_cell(f"held_{number} = bytearray(b'x') * (40 << 20)")
-            endings.append(result.execution.reason)
+@requirement(limits=replace(ORDINARY, memory_mb=160))
+async def memory_counts_for_all_cells_together(interpreter: Interpreter) -> None:
+    endings: list[Reason] = []
+    for number in range(6):
+        result = await interpreter.run_cell(f"held_{number} = bytearray(b'x') * (40 << 20)")
+        endings.append(result.execution.reason)
 
-        assert Reason.OUT_OF_MEMORY in endings, str(endings)
-        assert endings[0] is Reason.COMPLETED, str(endings)
-        assert endings.count(Reason.COMPLETED) <= 4, f"more was kept than fits: {endings}"
+    assert Reason.OUT_OF_MEMORY in endings, str(endings)
+    assert endings[0] is Reason.COMPLETED, str(endings)
+    assert endings.count(Reason.COMPLETED) <= 4, f"more was kept than fits: {endings}"
 
 
-@promise
+@requirement
 async def many_small_processes_of_a_cell_need_little_memory(backend: SandboxBackend) -> None:
     limits = replace(ORDINARY, memory_mb=128, processes=32)
     async with open_session(backend, limits) as interpreter:
         await run_in(interpreter, TEN_THAT_WAIT)
 
 
-@promise
-async def a_cell_that_burns_the_processor_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend, replace(ORDINARY, cpu_s=0.5)) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        result = await interpreter.run_cell("x = 'lost'\nwhile True: pass")
+@requirement(limits=replace(ORDINARY, cpu_s=0.5))
+async def a_cell_that_burns_the_processor_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    result = await interpreter.run_cell("x = 'lost'\nwhile True: pass")
 
-        assert result.execution.reason is Reason.CPU_TIME, describe_cell(result)
-        assert result.state == "rolled_back", describe_cell(result)
-        assert await value_in(interpreter, "x") == "'kept'"
+    expect_cell(result, reason=Reason.CPU_TIME, state="rolled_back")
+    assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def a_cell_that_floods_its_output_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend, replace(ORDINARY, output_bytes=1000)) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        result = await interpreter.run_cell("while True: print('y' * 1000)")
+@requirement(limits=replace(ORDINARY, output_bytes=1000))
+async def a_cell_that_floods_its_output_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    result = await interpreter.run_cell("while True: print('y' * 1000)")
 
-        assert result.execution.reason is Reason.OUTPUT_LIMIT, describe_cell(result)
-        assert len(result.execution.stdout_bytes) == 1000, describe_cell(result)
-        assert await value_in(interpreter, "x") == "'kept'"
-
-
-@promise
-async def output_is_counted_for_each_cell(backend: SandboxBackend) -> None:
-    async with open_session(backend, replace(ORDINARY, output_bytes=10)) as interpreter:
-        first = await interpreter.run_cell("print('a' * 20)")
-        second = await interpreter.run_cell("print('b', end='')")
-
-        assert first.execution.stdout == "a" * 10, describe_cell(first)
-        assert first.execution.stdout_dropped_bytes == 11, describe_cell(first)
-        assert second.execution.stdout == "b", describe_cell(second)
-        assert not second.execution.truncated, describe_cell(second)
+    assert result.execution.reason is Reason.OUTPUT_LIMIT, describe_cell(result)
+    assert len(result.execution.stdout_bytes) == 1000, describe_cell(result)
+    assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def output_arrives_while_a_cell_runs(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, output_bytes=10))
+async def output_is_counted_for_each_cell(interpreter: Interpreter) -> None:
+    first = await interpreter.run_cell("print('a' * 20)")
+    second = await interpreter.run_cell("print('b', end='')")
+
+    expect_cell(first, stdout="a" * 10, stdout_dropped_bytes=11)
+    expect_cell(second, stdout="b", truncated=False)
+
+
+@requirement
+async def output_arrives_while_a_cell_runs(interpreter: Interpreter) -> None:
     heard: list[bytes] = []
     first = anyio.Event()
 
@@ -187,7 +165,7 @@ async def output_arrives_while_a_cell_runs(backend: SandboxBackend) -> None:
         heard.append(chunk.data)
         first.set()
 
-    async with open_session(backend) as interpreter, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
             await interpreter.run_cell(_FOREVER, on_output=hear)
@@ -216,64 +194,55 @@ async def _interrupted(interpreter: Interpreter) -> CellResult:
     return results[0]
 
 
-@promise
-async def an_interrupted_cell_is_lost_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        await interpreter.interrupt()
-        result = await _interrupted(interpreter)
+@requirement
+async def an_interrupted_cell_is_lost_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    await interpreter.interrupt()
+    result = await _interrupted(interpreter)
 
-        assert result.execution.reason is Reason.CANCELLED, describe_cell(result)
-        assert result.state == "rolled_back", describe_cell(result)
-        assert await value_in(interpreter, "x") == "'kept'"
+    expect_cell(result, reason=Reason.CANCELLED, state="rolled_back")
+    assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def a_cancelled_task_ends_its_cell(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        with anyio.move_on_after(0.5) as waiting:
-            await interpreter.run_cell(_FOREVER)
+@requirement
+async def a_cancelled_task_ends_its_cell(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    with anyio.move_on_after(0.5) as waiting:
+        await interpreter.run_cell(_FOREVER)
 
-        assert waiting.cancelled_caught
-        assert await value_in(interpreter, "x") == "'kept'"
+    assert waiting.cancelled_caught
+    assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise
-async def cancelling_a_sandbox_ends_the_cells_in_it(backend: SandboxBackend) -> None:
+@requirement
+async def cancelling_a_sandbox_ends_the_cells_in_it(
+    sandbox: Sandbox, interpreter: Interpreter
+) -> None:
     results: list[CellResult] = []
     running = anyio.Event()
-    async with (
-        backend.open_sandbox(ORDINARY) as sandbox,
-        sandbox.open_interpreter() as interpreter,
-    ):
 
-        async def run() -> None:
-            results.append(await interpreter.run_cell(_FOREVER, on_output=lambda _: running.set()))
+    async def run() -> None:
+        results.append(await interpreter.run_cell(_FOREVER, on_output=lambda _: running.set()))
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(run)
-            with anyio.fail_after(20):
-                await running.wait()
-            await sandbox.cancel()
-        assert results[0].execution.reason is Reason.CANCELLED, describe_cell(results[0])
-        assert await value_in(interpreter, "6 * 7") == "42"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        with anyio.fail_after(20):
+            await running.wait()
+        await sandbox.cancel()
+    assert results[0].execution.reason is Reason.CANCELLED, describe_cell(results[0])
+    assert await value_in(interpreter, "6 * 7") == "42"
 
 
-@promise
-async def what_a_cell_starts_ends_with_it(backend: SandboxBackend) -> None:
+@requirement
+async def what_a_cell_starts_ends_with_it(sandbox: Sandbox, interpreter: Interpreter) -> None:
     source = f"{HEARTBEAT}\nif os.fork() == 0:\n    os.setsid()\n    beat_forever()\nawait_a_beat()"
-    async with (
-        backend.open_sandbox(ORDINARY) as sandbox,
-        sandbox.open_interpreter() as interpreter,
-    ):
-        await run_in(interpreter, source)
-        assert not await beats_go_on(sandbox), "a process outlived its cell"
-        assert await value_in(interpreter, "6 * 7") == "42"
+    await run_in(interpreter, source)
+    assert not await beats_go_on(sandbox), "a process outlived its cell"
+    assert await value_in(interpreter, "6 * 7") == "42"
 
 
-@promise
-async def threads_end_with_their_cell(backend: SandboxBackend) -> None:
+@requirement
+async def threads_end_with_their_cell(sandbox: Sandbox, interpreter: Interpreter) -> None:
     source = f"""{HEARTBEAT}
 import threading
 thread = threading.Thread(target=beat_forever, daemon=True)
@@ -281,92 +250,75 @@ thread.start()
 await_a_beat()
 x = 'kept'
 """
-    async with (
-        backend.open_sandbox(ORDINARY) as sandbox,
-        sandbox.open_interpreter() as interpreter,
-    ):
-        await run_in(interpreter, source)
-        assert not await beats_go_on(sandbox), "a thread outlived its cell"
-        assert await value_in(interpreter, "x, threading.active_count()") == "('kept', 1)"
+    await run_in(interpreter, source)
+    assert not await beats_go_on(sandbox), "a thread outlived its cell"
+    assert await value_in(interpreter, "x, threading.active_count()") == "('kept', 1)"
 
 
-@promise
-async def cells_take_turns(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "import time\nlog = []")
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(
-                    run_in, interpreter, "log.append('in')\ntime.sleep(0.05)\nlog.append('out')"
-                )
+@requirement
+async def cells_take_turns(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "import time\nlog = []")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(
+                run_in, interpreter, "log.append('in')\ntime.sleep(0.05)\nlog.append('out')"
+            )
 
-        assert await value_in(interpreter, "log == ['in', 'out'] * 3") == "True"
-
-
-@promise
-async def standard_input_of_a_cell_is_empty(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        result = await interpreter.run_cell("input()")
-
-        assert result.error is not None, describe_cell(result)
-        assert result.error.name == "EOFError", describe_cell(result)
+    assert await value_in(interpreter, "log == ['in', 'out'] * 3") == "True"
 
 
-@promise
-async def cells_and_programs_share_the_workspace(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(PurePosixPath("mine.py"), b"number = 41\n")
-        async with sandbox.open_interpreter() as interpreter:
-            await run_in(interpreter, "import mine\nopen('out', 'w').write(str(mine.number + 1))")
+@requirement
+async def standard_input_of_a_cell_is_empty(interpreter: Interpreter) -> None:
+    result = await interpreter.run_cell("input()")
 
-            assert await run_well(sandbox, "print(open('out').read())") == "42\n"
+    assert result.error is not None, describe_cell(result)
+    assert result.error.name == "EOFError", describe_cell(result)
 
 
-@promise
-async def files_of_a_lost_cell_stay(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        async with sandbox.open_interpreter() as interpreter:
-            await interpreter.run_cell("open('out', 'w').write('x')\nimport os\nos._exit(1)")
+@requirement
+async def cells_and_programs_share_the_workspace(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("mine.py"), b"number = 41\n")
+    async with sandbox.open_interpreter() as interpreter:
+        await run_in(interpreter, "import mine\nopen('out', 'w').write(str(mine.number + 1))")
 
-        assert await sandbox.read_file(PurePosixPath("out")) == b"x"
+        assert await run_well(sandbox, "print(open('out').read())") == "42\n"
 
 
-@promise
-async def two_interpreters_of_a_sandbox_have_variables_of_their_own(
-    backend: SandboxBackend,
-) -> None:
-    async with (
-        backend.open_sandbox(ORDINARY) as sandbox,
-        sandbox.open_interpreter() as one,
-        sandbox.open_interpreter() as two,
-    ):
+@requirement
+async def files_of_a_lost_cell_stay(sandbox: Sandbox) -> None:
+    async with sandbox.open_interpreter() as interpreter:
+        await interpreter.run_cell("open('out', 'w').write('x')\nimport os\nos._exit(1)")
+
+    assert await sandbox.read_file(PurePosixPath("out")) == b"x"
+
+
+@requirement
+async def two_interpreters_of_a_sandbox_have_variables_of_their_own(sandbox: Sandbox) -> None:
+    async with sandbox.open_interpreter() as one, sandbox.open_interpreter() as two:
         await run_in(one, "x = 1")
         await run_in(two, "x = 2")
 
         assert (await value_in(one, "x"), await value_in(two, "x")) == ("1", "2")
 
 
-@promise
-async def chance_goes_on_where_it_was_seeded(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "import random\nrandom.seed(7)\nfirst = random.random()")
+@requirement
+async def chance_goes_on_where_it_was_seeded(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "import random\nrandom.seed(7)\nfirst = random.random()")
 
-        assert (
-            await value_in(
-                interpreter, "random.Random(7).random() == first, random.random() != first"
-            )
-            == "(True, True)"
+    assert (
+        await value_in(interpreter, "random.Random(7).random() == first, random.random() != first")
+        == "(True, True)"
+    )
+    assert (
+        await value_in(
+            interpreter,
+            "r = random.Random(7); r.random(); r.random(); r.random() == random.random()",
         )
-        assert (
-            await value_in(
-                interpreter,
-                "r = random.Random(7); r.random(); r.random(); r.random() == random.random()",
-            )
-            == "True"
-        )
+        == "True"
+    )
 
 
-@promise
+@requirement
 async def a_closed_interpreter_refuses_cells(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         async with sandbox.open_interpreter() as interpreter:
@@ -378,52 +330,47 @@ async def a_closed_interpreter_refuses_cells(backend: SandboxBackend) -> None:
     await refused(SandboxUnavailableError, interpreter.run_cell("x"))
 
 
-@promise
-async def an_interpreter_that_kills_itself_is_gone_and_says_so(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        async with sandbox.open_interpreter() as interpreter:
-            # If another process under a different user sends the result, the kill may end that
-            # process too; the remaining result must be correct.
-            try:
-                result = await interpreter.run_cell("import os\nos.kill(-1, 9)\nx = 1")
-            except SandboxUnavailableError:
-                await refused(SandboxUnavailableError, interpreter.run_cell("6 * 7"))
-            else:
-                assert result.state == "kept" or not result.succeeded, describe_cell(result)
-        assert (await sandbox.run(python("print(6 * 7)"))).stdout == "42\n"
+@requirement
+async def an_interpreter_that_kills_itself_is_gone_and_says_so(sandbox: Sandbox) -> None:
+    async with sandbox.open_interpreter() as interpreter:
+        # If another process under a different user sends the result, the kill may end that
+        # process too; the remaining result must be correct.
+        try:
+            result = await interpreter.run_cell("import os\nos.kill(-1, 9)\nx = 1")
+        except SandboxUnavailableError:
+            await refused(SandboxUnavailableError, interpreter.run_cell("6 * 7"))
+        else:
+            assert result.state == "kept" or not result.succeeded, describe_cell(result)
+    assert (await sandbox.run(python("print(6 * 7)"))).stdout == "42\n"
 
 
-@promise(needs_branch=True)
-async def a_branch_begins_with_all_variables_and_goes_its_own_way(
-    backend: SandboxBackend,
-) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "x = ['common']")
-        async with interpreter.branch() as branch:
-            await run_in(branch, "x.append('branch')")
-            await run_in(interpreter, "x.append('trunk')")
+@requirement(needs_branch=True)
+async def a_branch_begins_with_all_variables_and_goes_its_own_way(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = ['common']")
+    async with interpreter.branch() as branch:
+        await run_in(branch, "x.append('branch')")
+        await run_in(interpreter, "x.append('trunk')")
 
-            assert await value_in(branch, "x") == "['common', 'branch']"
-        assert await value_in(interpreter, "x") == "['common', 'trunk']"
-        await refused(SandboxUnavailableError, branch.run_cell("x"))
+        assert await value_in(branch, "x") == "['common', 'branch']"
+    assert await value_in(interpreter, "x") == "['common', 'trunk']"
+    await refused(SandboxUnavailableError, branch.run_cell("x"))
 
 
-@promise(needs_branch=True)
-async def a_branch_that_fails_leaves_the_trunk_alone(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "x = 'kept'")
-        async with interpreter.branch() as branch:
-            lost = await branch.run_cell("import os\nos.kill(os.getpid(), 11)")
-            timed_out = await branch.run_cell("while True:\n    pass", timeout_s=0.3)
+@requirement(needs_branch=True)
+async def a_branch_that_fails_leaves_the_trunk_alone(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "x = 'kept'")
+    async with interpreter.branch() as branch:
+        lost = await branch.run_cell("import os\nos.kill(os.getpid(), 11)")
+        timed_out = await branch.run_cell("while True:\n    pass", timeout_s=0.3)
 
-            assert lost.state == timed_out.state == "rolled_back"
-            assert await value_in(branch, "x") == "'kept'"
-            assert await value_in(interpreter, "x") == "'kept'"
+        assert lost.state == timed_out.state == "rolled_back"
+        assert await value_in(branch, "x") == "'kept'"
+        assert await value_in(interpreter, "x") == "'kept'"
 
 
-@promise(needs_branch=True)
-async def branches_begin_while_cells_of_others_come_to_their_ends(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter, interpreter.branch() as other:
+@requirement(needs_branch=True)
+async def branches_begin_while_cells_of_others_come_to_their_ends(interpreter: Interpreter) -> None:
+    async with interpreter.branch() as other:
         await run_in(interpreter, "x = 6")
 
         async def keep_busy() -> None:
@@ -437,27 +384,26 @@ async def branches_begin_while_cells_of_others_come_to_their_ends(backend: Sandb
                     assert await value_in(branch, "x * 7") == "42"
 
 
-@promise(needs_branch=True)
-async def branches_run_at_the_same_time(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(
-            interpreter,
-            """
-            import os, time
-            def meet(mine, other):
-                open(mine, "w").close()
-                while not os.path.exists(other):
-                    time.sleep(0.01)
-                print(mine)
-            """,
-        )
-        heard: dict[str, str] = {}
+@requirement(needs_branch=True)
+async def branches_run_at_the_same_time(interpreter: Interpreter) -> None:
+    await run_in(
+        interpreter,
+        """
+        import os, time
+        def meet(mine, other):
+            open(mine, "w").close()
+            while not os.path.exists(other):
+                time.sleep(0.01)
+            print(mine)
+        """,
+    )
+    heard: dict[str, str] = {}
 
-        async def run(which: Interpreter, mine: str, other: str) -> None:
-            heard[mine] = (await run_in(which, f"meet({mine!r}, {other!r})")).execution.stdout
+    async def run(which: Interpreter, mine: str, other: str) -> None:
+        heard[mine] = (await run_in(which, f"meet({mine!r}, {other!r})")).execution.stdout
 
-        async with interpreter.branch() as branch, anyio.create_task_group() as tasks:
-            tasks.start_soon(run, interpreter, "a", "b")
-            tasks.start_soon(run, branch, "b", "a")
+    async with interpreter.branch() as branch, anyio.create_task_group() as tasks:
+        tasks.start_soon(run, interpreter, "a", "b")
+        tasks.start_soon(run, branch, "b", "a")
 
-        assert heard == {"a": "a\n", "b": "b\n"}, str(heard)
+    assert heard == {"a": "a\n", "b": "b\n"}, str(heard)

@@ -7,8 +7,16 @@ run anywhere.
 from assay.contracts.errors import PackageError
 from assay.contracts.execution import Command, Isolation, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import ORDINARY, describe, open_equipped, python, run_alone, run_well
+from assay.selftest.checks import requirement
+from assay.selftest.programs import (
+    ORDINARY,
+    describe,
+    open_equipped,
+    python,
+    run_alone,
+    run_expecting,
+    run_well,
+)
 
 _PACKAGE = "six"
 """Small, without dependencies, and in every index."""
@@ -25,20 +33,20 @@ async def _refusal(backend: SandboxBackend, package: str) -> PackageError:
     raise AssertionError(f"a sandbox was opened with {package!r}")
 
 
-@promise
+@requirement
 async def a_package_that_does_not_exist_is_named_in_the_refusal(backend: SandboxBackend) -> None:
     refusal = await _refusal(backend, _UNKNOWN)
 
     assert _UNKNOWN in str(refusal), f"it does not say which: {refusal}"
 
 
-@promise
+@requirement
 async def a_package_from_a_place_of_ones_own_is_refused(backend: SandboxBackend) -> None:
     for place in ("./package", "git+https://example.org/package", "six @ file:///tmp/six.whl"):
         await _refusal(backend, place)
 
 
-@promise
+@requirement
 async def a_package_is_found_by_code_and_by_programs(backend: SandboxBackend) -> None:
     async with open_equipped(backend, ORDINARY, SandboxSpec(packages=(_PACKAGE,))) as sandbox:
         by_code = await run_well(sandbox, f"import {_PACKAGE}; print({_PACKAGE}.__name__)")
@@ -50,12 +58,11 @@ async def a_package_is_found_by_code_and_by_programs(backend: SandboxBackend) ->
 
 
 async def _ask_python(sandbox: Sandbox, source: str) -> str:
-    result = await sandbox.run(Command(argv=("python3", "-c", source)))
-    assert result.succeeded, describe(result)
+    result = await run_expecting(sandbox, Command(argv=("python3", "-c", source)), succeeded=True)
     return result.stdout
 
 
-@promise
+@requirement
 async def a_program_cannot_change_a_package(backend: SandboxBackend) -> None:
     spoil = f"""
         import os, {_PACKAGE}
@@ -77,7 +84,7 @@ async def a_program_cannot_change_a_package(backend: SandboxBackend) -> None:
     assert printed == "", "a package was changed"
 
 
-@promise(needs=Isolation.ISOLATED)
+@requirement(needs=Isolation.ISOLATED)
 async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
     ask = """
         import socket
@@ -92,7 +99,7 @@ async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBack
     assert [denial.host for denial in result.denials] == ["other.example.net"]
 
 
-@promise(needs=Isolation.ISOLATED)
+@requirement(needs=Isolation.ISOLATED)
 async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
     knock = """
         import socket
@@ -111,7 +118,7 @@ async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: Sandbox
     assert {("192.0.2.1", 443), ("169.254.169.254", 80)} <= told, f"told was {told}"
 
 
-@promise(needs=Isolation.ISOLATED)
+@requirement(needs=Isolation.ISOLATED)
 async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
     ask = """
         import socket
@@ -126,7 +133,7 @@ async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
     assert len(result.denials) == 1, f"told were {result.denials}"
 
 
-@promise(needs=Isolation.ISOLATED)
+@requirement(needs=Isolation.ISOLATED)
 async def programs_of_a_sandbox_with_hosts_talk_among_themselves(backend: SandboxBackend) -> None:
     talk = """
         import socket

@@ -10,49 +10,46 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from assay.contracts.execution import WORKSPACE, Command, Isolation, Program, Reason
-from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import ORDINARY, describe, python, run_alone, shell
+from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.selftest.checks import requirement
+from assay.selftest.programs import (
+    ORDINARY,
+    describe,
+    expect,
+    python,
+    run_alone,
+    run_expecting,
+    shell,
+)
 
 
-@promise
-async def a_program_that_ends_well_is_a_success(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python("print(6 * 7)"))
+@requirement
+async def a_program_that_ends_well_is_a_success(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python("print(6 * 7)"))
 
-    assert result.succeeded, describe(result)
-    assert result.exit_code == 0, describe(result)
-    assert result.signal is None, describe(result)
-    assert result.reason is Reason.COMPLETED, describe(result)
-    assert result.stdout_bytes == b"42\n", describe(result)
-    assert result.stderr_bytes == b"", describe(result)
-    assert result.limits_hit == (), describe(result)
-    assert not result.truncated, describe(result)
+    expect(result, succeeded=True, exit_code=0, signal=None, reason=Reason.COMPLETED)
+    expect(result, stdout_bytes=b"42\n", stderr_bytes=b"", limits_hit=(), truncated=False)
     assert not result.timed_out, describe(result)
 
 
-@promise
-async def a_failing_program_is_a_result(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python("import sys; print('so far'); sys.exit(3)"))
+@requirement
+async def a_failing_program_is_a_result(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python("import sys; print('so far'); sys.exit(3)"))
 
-    assert result.exit_code == 3, describe(result)
-    assert result.reason is Reason.COMPLETED, describe(result)
-    assert not result.succeeded, describe(result)
-    assert result.stdout == "so far\n", describe(result)
+    expect(result, exit_code=3, reason=Reason.COMPLETED, succeeded=False, stdout="so far\n")
 
 
-@promise
-async def exit_codes_of_commands_come_back_as_they_were(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for code in (0, 1, 2, 124, 125, 126, 127, 128, 137, 139, 255):
-            result = await sandbox.run(shell(f"exit {code}"))
+@requirement
+async def exit_codes_of_commands_come_back_as_they_were(sandbox: Sandbox) -> None:
+    for code in (0, 1, 2, 124, 125, 126, 127, 128, 137, 139, 255):
+        result = await sandbox.run(shell(f"exit {code}"))
 
-            assert result.exit_code == code, f"expected exit code {code}: {describe(result)}"
-            assert result.signal is None, describe(result)
-            assert result.reason is Reason.COMPLETED, describe(result)
+        assert result.exit_code == code, f"expected exit code {code}: {describe(result)}"
+        expect(result, signal=None, reason=Reason.COMPLETED)
 
 
-@promise
-async def exit_codes_of_python_come_back_as_python_gives_them(backend: SandboxBackend) -> None:
+@requirement
+async def exit_codes_of_python_come_back_as_python_gives_them(sandbox: Sandbox) -> None:
     endings = {
         "raise SystemExit": 0,
         "raise SystemExit(None)": 0,
@@ -65,93 +62,81 @@ async def exit_codes_of_python_come_back_as_python_gives_them(backend: SandboxBa
         "exit(4)": 4,
         "raise KeyboardInterrupt": None,
     }
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for source, code in endings.items():
-            result = await sandbox.run(python(source))
+    for source, code in endings.items():
+        result = await sandbox.run(python(source))
 
-            if code is None:
-                assert not result.succeeded, f"{source!r}: {describe(result)}"
-            else:
-                assert result.exit_code == code, f"{source!r} gives {code}: {describe(result)}"
-                assert result.reason is Reason.COMPLETED, f"{source!r}: {describe(result)}"
-
-
-@promise
-async def system_exit_with_a_message_fails_and_shows_it(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python("import sys; sys.exit('no luck today')"))
-
-    assert result.exit_code == 1, describe(result)
-    assert result.stderr == "no luck today\n", describe(result)
+        if code is None:
+            assert not result.succeeded, f"{source!r}: {describe(result)}"
+        else:
+            assert result.exit_code == code, f"{source!r} gives {code}: {describe(result)}"
+            assert result.reason is Reason.COMPLETED, f"{source!r}: {describe(result)}"
 
 
-@promise
-async def a_crash_is_a_signal(backend: SandboxBackend) -> None:
-    result = await run_alone(
-        backend, python("import ctypes; print('before', flush=True); ctypes.string_at(0)")
+@requirement
+async def system_exit_with_a_message_fails_and_shows_it(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python("import sys; sys.exit('no luck today')"))
+
+    expect(result, exit_code=1, stderr="no luck today\n")
+
+
+@requirement
+async def a_crash_is_a_signal(sandbox: Sandbox) -> None:
+    result = await sandbox.run(
+        python("import ctypes; print('before', flush=True); ctypes.string_at(0)")
     )
 
-    assert result.reason is Reason.SIGNALLED, describe(result)
-    assert result.signal == 11, describe(result)
-    assert result.exit_code is None, describe(result)
-    assert result.stdout == "before\n", describe(result)
+    expect(result, reason=Reason.SIGNALLED, signal=11, exit_code=None, stdout="before\n")
 
 
-@promise
-async def a_program_that_signals_itself_is_signalled(backend: SandboxBackend) -> None:
+@requirement
+async def a_program_that_signals_itself_is_signalled(sandbox: Sandbox) -> None:
     endings = {
         "import os; os.kill(os.getpid(), 9)": 9,
         "import os; os.kill(os.getpid(), 15)": 15,
         "import os; os.abort()": 6,
     }
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for source, number in endings.items():
-            result = await sandbox.run(python(source))
+    for source, number in endings.items():
+        result = await sandbox.run(python(source))
 
-            assert result.signal == number, f"{source!r}: {describe(result)}"
-            assert result.exit_code is None, f"{source!r}: {describe(result)}"
-            assert result.reason is Reason.SIGNALLED, f"{source!r}: {describe(result)}"
-
-
-@promise
-async def a_command_that_signals_itself_is_signalled(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, shell("echo before; kill -KILL $$; echo after"))
-
-    assert result.signal == 9, describe(result)
-    assert result.exit_code is None, describe(result)
-    assert result.reason is Reason.SIGNALLED, describe(result)
-    assert result.stdout == "before\n", describe(result)
+        assert result.signal == number, f"{source!r}: {describe(result)}"
+        assert result.exit_code is None, f"{source!r}: {describe(result)}"
+        assert result.reason is Reason.SIGNALLED, f"{source!r}: {describe(result)}"
 
 
-@promise
-async def a_program_may_handle_its_own_signals(backend: SandboxBackend) -> None:
+@requirement
+async def a_command_that_signals_itself_is_signalled(sandbox: Sandbox) -> None:
+    result = await sandbox.run(shell("echo before; kill -KILL $$; echo after"))
+
+    expect(result, signal=9, exit_code=None, reason=Reason.SIGNALLED, stdout="before\n")
+
+
+@requirement
+async def a_program_may_handle_its_own_signals(sandbox: Sandbox) -> None:
     source = """
         import os, signal
         signal.signal(signal.SIGTERM, lambda *_: print("handled"))
         os.kill(os.getpid(), signal.SIGTERM)
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.succeeded, describe(result)
-    assert result.stdout == "handled\n", describe(result)
+    await run_expecting(sandbox, python(source), succeeded=True, stdout="handled\n")
 
 
-@promise
+@requirement
 async def a_program_that_does_not_exist_could_not_start(backend: SandboxBackend) -> None:
     await _could_not_start(backend, Command(argv=("no-such-program-here",)))
     await _could_not_start(backend, Command(argv=("./missing/tool",)))
 
 
-@promise
+@requirement
 async def a_file_that_is_not_executable_could_not_start(backend: SandboxBackend) -> None:
     await _could_not_start(backend, Command(argv=("./plain",)), files={"plain": b"#!/bin/sh\n"})
 
 
-@promise
+@requirement
 async def a_directory_could_not_start(backend: SandboxBackend) -> None:
     await _could_not_start(backend, Command(argv=("./folder",)), files={"folder/file": b""})
 
 
-@promise
+@requirement
 async def a_file_that_is_no_program_could_not_start(backend: SandboxBackend) -> None:
     await _could_not_start(
         backend,
@@ -160,21 +145,21 @@ async def a_file_that_is_no_program_could_not_start(backend: SandboxBackend) -> 
     )
 
 
-@promise
+@requirement
 async def a_script_without_its_interpreter_could_not_start(backend: SandboxBackend) -> None:
     await _could_not_start(
         backend, Command(argv=("./script",)), programs={"script": b"#!/no/such/interpreter\n"}
     )
 
 
-@promise
+@requirement
 async def a_missing_working_directory_could_not_start(backend: SandboxBackend) -> None:
     nowhere = PurePosixPath("no/such/place")
     await _could_not_start(backend, replace(shell("echo ran"), cwd=nowhere))
     await _could_not_start(backend, replace(python("print('ran')"), cwd=nowhere))
 
 
-@promise
+@requirement
 async def a_file_as_working_directory_could_not_start(backend: SandboxBackend) -> None:
     place = PurePosixPath("file")
     await _could_not_start(backend, replace(shell("echo ran"), cwd=place), files={"file": b""})
@@ -196,8 +181,7 @@ async def _could_not_start(
 
         result = await sandbox.run(program)
 
-        assert result.reason is Reason.COULD_NOT_START, describe(result)
-        assert not result.succeeded, describe(result)
+        expect(result, reason=Reason.COULD_NOT_START, succeeded=False)
         assert result.stdout_bytes == b"", f"something ran: {describe(result)}"
         after = await sandbox.run(shell("echo alive"))
         assert after.stdout == "alive\n", f"the sandbox did not survive: {describe(after)}"
@@ -218,85 +202,73 @@ _BIG = b"0123456789abcdef" * (5 << 16)  # 5 MiB: more than any pipe buffer
 _DUMP_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
-@promise
-async def arguments_of_commands_arrive_as_they_are(backend: SandboxBackend) -> None:
+@requirement
+async def arguments_of_commands_arrive_as_they_are(sandbox: Sandbox) -> None:
     show = "import json, sys; print(json.dumps(sys.argv[1:]))"
-    result = await run_alone(backend, Command(argv=("python3", "-c", show, *_ODD_WORDS)))
+    result = await sandbox.run(Command(argv=("python3", "-c", show, *_ODD_WORDS)))
 
     assert result.succeeded, describe(result)
     assert tuple(json.loads(result.stdout)) == _ODD_WORDS, describe(result)
 
 
-@promise
-async def arguments_of_python_arrive_as_they_are(backend: SandboxBackend) -> None:
+@requirement
+async def arguments_of_python_arrive_as_they_are(sandbox: Sandbox) -> None:
     program = python("import json, sys; print(json.dumps(sys.argv[1:]))")
-    result = await run_alone(backend, replace(program, args=_ODD_WORDS))
-
-    assert result.succeeded, describe(result)
+    result = await run_expecting(sandbox, replace(program, args=_ODD_WORDS), succeeded=True)
     assert tuple(json.loads(result.stdout)) == _ODD_WORDS, describe(result)
 
 
-@promise
-async def programs_are_found_by_name(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for argv in (("sh", "-c", "echo here"), ("python3", "-c", "print('here')")):
-            result = await sandbox.run(Command(argv=argv))
+@requirement
+async def programs_are_found_by_name(sandbox: Sandbox) -> None:
+    for argv in (("sh", "-c", "echo here"), ("python3", "-c", "print('here')")):
+        result = await sandbox.run(Command(argv=argv))
 
-            assert result.stdout == "here\n", f"{argv}: {describe(result)}"
-
-
-@promise
-async def a_given_search_path_is_used(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(
-            PurePosixPath("tools/greet"), b"#!/bin/sh\necho greetings\n", executable=True
-        )
-        place = (await sandbox.run(shell("pwd"))).stdout.strip()
-
-        path = f"{place}/tools:/usr/local/bin:/usr/bin:/bin"
-        result = await sandbox.run(Command(argv=("greet",), env={"PATH": path}))
-
-        assert result.stdout == "greetings\n", describe(result)
+        assert result.stdout == "here\n", f"{argv}: {describe(result)}"
 
 
-@promise
-async def given_environment_variables_arrive(backend: SandboxBackend) -> None:
+@requirement
+async def a_given_search_path_is_used(sandbox: Sandbox) -> None:
+    await sandbox.write_file(
+        PurePosixPath("tools/greet"), b"#!/bin/sh\necho greetings\n", executable=True
+    )
+    place = (await sandbox.run(shell("pwd"))).stdout.strip()
+
+    path = f"{place}/tools:/usr/local/bin:/usr/bin:/bin"
+    await run_expecting(sandbox, Command(argv=("greet",), env={"PATH": path}), stdout="greetings\n")
+
+
+@requirement
+async def given_environment_variables_arrive(sandbox: Sandbox) -> None:
     given = {"PLAIN": "value", "EMPTY": "", "LINES": "a\nb", "TEXT": "café ✓", "EQUALS": "a=b=c"}
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (
-            replace(python(_DUMP_ENVIRONMENT), env=given),
-            Command(argv=("python3", "-c", _DUMP_ENVIRONMENT), env=given),
-        ):
-            result = await sandbox.run(program)
-
-            assert result.succeeded, describe(result)
-            seen = json.loads(result.stdout)
-            assert {name: seen.get(name) for name in given} == given, describe(result)
+    for program in (
+        replace(python(_DUMP_ENVIRONMENT), env=given),
+        Command(argv=("python3", "-c", _DUMP_ENVIRONMENT), env=given),
+    ):
+        result = await run_expecting(sandbox, program, succeeded=True)
+        seen = json.loads(result.stdout)
+        assert {name: seen.get(name) for name in given} == given, describe(result)
 
 
-@promise
-async def given_variables_win_over_the_sandbox_ones(backend: SandboxBackend) -> None:
+@requirement
+async def given_variables_win_over_the_sandbox_ones(sandbox: Sandbox) -> None:
     program = replace(python("import os; print(os.environ['HOME'])"), env={"HOME": "/nowhere"})
-    result = await run_alone(backend, program)
-
-    assert result.stdout == "/nowhere\n", describe(result)
+    await run_expecting(sandbox, program, stdout="/nowhere\n")
 
 
-@promise
-async def the_environment_is_small_and_the_same_for_all(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        first = await sandbox.run(Command(argv=("python3", "-c", _DUMP_ENVIRONMENT)))
-        second = await sandbox.run(Command(argv=("python3", "-c", _DUMP_ENVIRONMENT)))
+@requirement
+async def the_environment_is_small_and_the_same_for_all(sandbox: Sandbox) -> None:
+    first = await sandbox.run(Command(argv=("python3", "-c", _DUMP_ENVIRONMENT)))
+    second = await sandbox.run(Command(argv=("python3", "-c", _DUMP_ENVIRONMENT)))
 
-        assert first.succeeded, describe(first)
-        names = set(json.loads(first.stdout))
-        assert {"PATH", "HOME"} <= names, f"a program needs PATH and HOME, and has {names}"
-        assert len(names) <= 24, f"these variables look like the user's own: {sorted(names)}"
-        assert names == set(json.loads(second.stdout)), describe(second)
+    assert first.succeeded, describe(first)
+    names = set(json.loads(first.stdout))
+    assert {"PATH", "HOME"} <= names, f"a program needs PATH and HOME, and has {names}"
+    assert len(names) <= 24, f"these variables look like the user's own: {sorted(names)}"
+    assert names == set(json.loads(second.stdout)), describe(second)
 
 
-@promise
-async def home_and_temporary_directories_are_writable(backend: SandboxBackend) -> None:
+@requirement
+async def home_and_temporary_directories_are_writable(sandbox: Sandbox) -> None:
     source = """
         import os, pathlib, tempfile
         (pathlib.Path.home() / "note").write_text("home")
@@ -304,90 +276,75 @@ async def home_and_temporary_directories_are_writable(backend: SandboxBackend) -
             file.write("temporary")
         print("fine")
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "fine\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="fine\n")
 
 
-@promise
-async def programs_start_in_the_workspace(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.run(python("open('by-python', 'w').close()"))
-        await sandbox.run(shell(": > by-shell"))
+@requirement
+async def programs_start_in_the_workspace(sandbox: Sandbox) -> None:
+    await sandbox.run(python("open('by-python', 'w').close()"))
+    await sandbox.run(shell(": > by-shell"))
 
-        listed = [str(entry.path) for entry in await sandbox.list_files()]
-        assert listed == ["by-python", "by-shell"], f"the workspace holds {listed}"
+    listed = [str(entry.path) for entry in await sandbox.list_files()]
+    assert listed == ["by-python", "by-shell"], f"the workspace holds {listed}"
 
 
-@promise
-async def programs_start_in_the_working_directory_given(backend: SandboxBackend) -> None:
+@requirement
+async def programs_start_in_the_working_directory_given(sandbox: Sandbox) -> None:
     place = PurePosixPath("deep/down")
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.make_directory(place)
-        for program in (
-            python("open('by-python', 'w').close()"),
-            shell(': > by-shell; test "$PWD" = "$(pwd -P)"'),
-        ):
-            result = await sandbox.run(replace(program, cwd=place))
-            assert result.succeeded, describe(result)
+    await sandbox.make_directory(place)
+    for program in (
+        python("open('by-python', 'w').close()"),
+        shell(': > by-shell; test "$PWD" = "$(pwd -P)"'),
+    ):
+        await run_expecting(sandbox, replace(program, cwd=place), succeeded=True)
 
-        listed = [entry.path.name for entry in await sandbox.list_files(place)]
-        assert listed == ["by-python", "by-shell"], f"the directory holds {listed}"
+    listed = [entry.path.name for entry in await sandbox.list_files(place)]
+    assert listed == ["by-python", "by-shell"], f"the directory holds {listed}"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def the_workspace_has_its_agreed_place(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python("import os; print(os.getcwd())"))
-
-    assert result.stdout == f"{WORKSPACE}\n", describe(result)
+@requirement(needs=Isolation.ISOLATED)
+async def the_workspace_has_its_agreed_place(sandbox: Sandbox) -> None:
+    await run_expecting(sandbox, python("import os; print(os.getcwd())"), stdout=f"{WORKSPACE}\n")
 
 
-@promise
-async def standard_input_arrives_as_it_is(backend: SandboxBackend) -> None:
+@requirement
+async def standard_input_arrives_as_it_is(sandbox: Sandbox) -> None:
     sent = bytes(range(256)) * 3 + b"\xff\xfe no newline at the end"
     copy = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (
-            replace(python(copy), stdin=sent),
-            Command(argv=("cat",), stdin=sent),
-        ):
-            result = await sandbox.run(program)
-
-            assert result.stdout_bytes == sent, describe(result)
+    for program in (
+        replace(python(copy), stdin=sent),
+        Command(argv=("cat",), stdin=sent),
+    ):
+        await run_expecting(sandbox, program, stdout_bytes=sent)
 
 
-@promise
-async def input_reads_lines_of_standard_input(backend: SandboxBackend) -> None:
+@requirement
+async def input_reads_lines_of_standard_input(sandbox: Sandbox) -> None:
     program = replace(python("print(input() + input('? '))"), stdin="né\nmore\n".encode())
-    result = await run_alone(backend, program)
-
-    assert result.stdout == "? némore\n", describe(result)
+    await run_expecting(sandbox, program, stdout="? némore\n")
 
 
-@promise
-async def standard_input_is_at_its_end_when_none_is_given(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (
-            python("import sys; print(repr(sys.stdin.read()))"),
-            shell("cat; echo \"''\""),
-        ):
-            result = await sandbox.run(program)
-
-            assert result.stdout == "''\n", describe(result)
+@requirement
+async def standard_input_is_at_its_end_when_none_is_given(sandbox: Sandbox) -> None:
+    for program in (
+        python("import sys; print(repr(sys.stdin.read()))"),
+        shell("cat; echo \"''\""),
+    ):
+        await run_expecting(sandbox, program, stdout="''\n")
 
 
-@promise
-async def megabytes_of_standard_input_arrive_whole(backend: SandboxBackend) -> None:
+@requirement
+async def megabytes_of_standard_input_arrive_whole(sandbox: Sandbox) -> None:
     source = """
         import hashlib, sys
         print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())
     """
-    result = await run_alone(backend, replace(python(source), stdin=_BIG))
+    result = await sandbox.run(replace(python(source), stdin=_BIG))
 
     assert result.stdout.strip() == hashlib.sha256(_BIG).hexdigest(), describe(result)
 
 
-@promise
+@requirement
 async def megabytes_pass_through_a_program_without_a_deadlock(backend: SandboxBackend) -> None:
     limits = replace(ORDINARY, output_bytes=len(_BIG))
     result = await run_alone(backend, Command(argv=("cat",), stdin=_BIG), limits)
@@ -396,23 +353,19 @@ async def megabytes_pass_through_a_program_without_a_deadlock(backend: SandboxBa
     assert result.stdout_bytes == _BIG, f"{len(result.stdout_bytes)} bytes came back: not the same"
 
 
-@promise
-async def a_program_need_not_read_its_input(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (
-            replace(python("print('done')"), stdin=_BIG),
-            replace(python("import os; os.close(0); print('done')"), stdin=_BIG),
-            replace(shell("exec <&-; echo done"), stdin=_BIG),
-            replace(shell("echo done"), stdin=_BIG),
-        ):
-            result = await sandbox.run(program)
-
-            assert result.succeeded, describe(result)
-            assert result.stdout == "done\n", describe(result)
+@requirement
+async def a_program_need_not_read_its_input(sandbox: Sandbox) -> None:
+    for program in (
+        replace(python("print('done')"), stdin=_BIG),
+        replace(python("import os; os.close(0); print('done')"), stdin=_BIG),
+        replace(shell("exec <&-; echo done"), stdin=_BIG),
+        replace(shell("echo done"), stdin=_BIG),
+    ):
+        await run_expecting(sandbox, program, succeeded=True, stdout="done\n")
 
 
-@promise
-async def there_is_no_terminal(backend: SandboxBackend) -> None:
+@requirement
+async def there_is_no_terminal(sandbox: Sandbox) -> None:
     source = """
         import os
         print([os.isatty(fd) for fd in range(3)])
@@ -421,18 +374,16 @@ async def there_is_no_terminal(backend: SandboxBackend) -> None:
         except OSError:
             print("no controlling terminal")
     """
-    result = await run_alone(backend, python(source))
+    result = await sandbox.run(python(source))
 
     expected = "[False, False, False]\nno controlling terminal\n"
     assert result.stdout == expected, describe(result)
 
 
-@promise
-async def nothing_of_ours_is_imported_already(backend: SandboxBackend) -> None:
+@requirement
+async def nothing_of_ours_is_imported_already(sandbox: Sandbox) -> None:
     source = "import sys; print(*(name for name in sys.modules if name.startswith('assay')))"
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="\n")
 
 
 _TALK = """
@@ -461,18 +412,17 @@ over_streams(socket.AF_INET, "localhost")
 """
 
 
-@promise(needs=Isolation.ISOLATED)
-async def programs_talk_over_the_loopback(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (python(_TALK), Command(argv=("python3", "-c", _TALK))):
-            result = await sandbox.run(program)
+@requirement(needs=Isolation.ISOLATED)
+async def programs_talk_over_the_loopback(sandbox: Sandbox) -> None:
+    for program in (python(_TALK), Command(argv=("python3", "-c", _TALK))):
+        result = await sandbox.run(program)
 
-            expected = "stream\ndatagram\n" * 2 + "stream\n"
-            assert result.stdout == expected, describe(result)
+        expected = "stream\ndatagram\n" * 2 + "stream\n"
+        assert result.stdout == expected, describe(result)
 
 
-@promise(needs=Isolation.RESTRICTED)
-async def an_address_outside_is_refused_at_once(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.RESTRICTED)
+async def an_address_outside_is_refused_at_once(sandbox: Sandbox) -> None:
     knock = """
         import errno, socket
         for place in (("192.0.2.1", 443), ("198.51.100.7", 80), ("2001:db8::1", 443)):
@@ -482,7 +432,7 @@ async def an_address_outside_is_refused_at_once(backend: SandboxBackend) -> None
             except OSError as error:
                 print(errno.errorcode.get(error.errno), flush=True)
     """
-    result = await run_alone(backend, python(knock))
+    result = await sandbox.run(python(knock))
 
     plain = {"ENETUNREACH", "EPERM", "EACCES", "EHOSTUNREACH", "EADDRNOTAVAIL"}
     said = result.stdout.split()
@@ -491,8 +441,8 @@ async def an_address_outside_is_refused_at_once(backend: SandboxBackend) -> None
     assert result.denials == (), f"told were {result.denials}"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def programs_open_terminals_of_their_own(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.ISOLATED)
+async def programs_open_terminals_of_their_own(sandbox: Sandbox) -> None:
     source = """
         import os, pty
         ours, theirs = os.openpty()
@@ -505,28 +455,25 @@ async def programs_open_terminals_of_their_own(backend: SandboxBackend) -> None:
         print(os.read(screen, 64))
         print(os.waitpid(child, 0)[1])
     """
-    result = await run_alone(backend, python(source))
+    result = await sandbox.run(python(source))
 
     expected = "True True\nb'typed\\n'\nb'on a terminal\\r\\n'\n0\n"
     assert result.stdout == expected, describe(result)
 
 
-@promise
-async def a_program_can_list_what_it_has_open(backend: SandboxBackend) -> None:
+@requirement
+async def a_program_can_list_what_it_has_open(sandbox: Sandbox) -> None:
     listing = "import os; print({'0', '1', '2'} <= set(os.listdir('/proc/self/fd')))"
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for program in (
-            python(listing),
-            Command(argv=("python3", "-c", listing)),
-            Command(argv=("sh", "-c", f'python3 -c "{listing}"; exit $?')),
-        ):
-            result = await sandbox.run(program)
-
-            assert result.stdout == "True\n", describe(result)
+    for program in (
+        python(listing),
+        Command(argv=("python3", "-c", listing)),
+        Command(argv=("sh", "-c", f'python3 -c "{listing}"; exit $?')),
+    ):
+        await run_expecting(sandbox, program, stdout="True\n")
 
 
-@promise
-async def devices_can_be_read_and_written(backend: SandboxBackend) -> None:
+@requirement
+async def devices_can_be_read_and_written(sandbox: Sandbox) -> None:
     source = """
         with open("/dev/null", "w") as nowhere:
             nowhere.write("gone")
@@ -535,9 +482,6 @@ async def devices_can_be_read_and_written(backend: SandboxBackend) -> None:
         with open("/dev/zero", "rb") as zeros, open("/dev/urandom", "rb") as noise:
             print(zeros.read(3), len(noise.read(5)))
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        result = await sandbox.run(python(source))
-        assert result.stdout == "b''\nb'\\x00\\x00\\x00' 5\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="b''\nb'\\x00\\x00\\x00' 5\n")
 
-        result = await sandbox.run(shell("echo gone > /dev/null && echo there"))
-        assert result.stdout == "there\n", describe(result)
+    await run_expecting(sandbox, shell("echo gone > /dev/null && echo there"), stdout="there\n")

@@ -19,8 +19,8 @@ from assay.contracts.errors import (
 )
 from assay.contracts.execution import Command, FileInfo
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import ORDINARY, describe, refused, run_well
+from assay.selftest.checks import requirement
+from assay.selftest.programs import ORDINARY, refused, run_expecting, run_well
 
 _ROOT = PurePosixPath()
 _FILE = PurePosixPath("file")
@@ -45,46 +45,42 @@ def _operations(
     }
 
 
-@promise
-async def a_file_comes_back_as_it_was_written(backend: SandboxBackend) -> None:
+@requirement
+async def a_file_comes_back_as_it_was_written(sandbox: Sandbox) -> None:
     contents = (b"", b"text\n", b"no newline", bytes(range(256)) * 5, b"x" * (3 << 20))
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for content in contents:
-            await sandbox.write_file(_FILE, content)
+    for content in contents:
+        await sandbox.write_file(_FILE, content)
 
-            back = await sandbox.read_file(_FILE)
-            assert back == content, f"{len(content)} bytes came back as {len(back)} others"
+        back = await sandbox.read_file(_FILE)
+        assert back == content, f"{len(content)} bytes came back as {len(back)} others"
 
 
-@promise
-async def directories_on_the_way_are_made(backend: SandboxBackend) -> None:
+@requirement
+async def directories_on_the_way_are_made(sandbox: Sandbox) -> None:
     path = PurePosixPath("a/b/c/file")
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(path, b"deep")
+    await sandbox.write_file(path, b"deep")
 
-        assert await sandbox.read_file(path) == b"deep"
-        assert await _listed(sandbox) == ["a", "a/b", "a/b/c", "a/b/c/file"]
-
-
-@promise
-async def writing_again_replaces_the_file(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"long content", executable=True)
-        await sandbox.write_file(_FILE, b"short")
-
-        assert await sandbox.read_file(_FILE) == b"short"
-        entry = (await sandbox.list_files())[0]
-        assert not entry.executable, "the executable bit of the replaced file is still there"
+    assert await sandbox.read_file(path) == b"deep"
+    assert await _listed(sandbox) == ["a", "a/b", "a/b/c", "a/b/c/file"]
 
 
-@promise
-async def entries_are_described(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"12345")
-        await sandbox.write_file(PurePosixPath("tool"), b"", executable=True)
-        await sandbox.make_directory(_FOLDER)
+@requirement
+async def writing_again_replaces_the_file(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"long content", executable=True)
+    await sandbox.write_file(_FILE, b"short")
 
-        entries = {str(entry.path): entry for entry in await sandbox.list_files()}
+    assert await sandbox.read_file(_FILE) == b"short"
+    entry = (await sandbox.list_files())[0]
+    assert not entry.executable, "the executable bit of the replaced file is still there"
+
+
+@requirement
+async def entries_are_described(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"12345")
+    await sandbox.write_file(PurePosixPath("tool"), b"", executable=True)
+    await sandbox.make_directory(_FOLDER)
+
+    entries = {str(entry.path): entry for entry in await sandbox.list_files()}
 
     assert entries["file"] == FileInfo(path=_FILE, kind="file", size_bytes=5, executable=False), (
         entries["file"]
@@ -94,172 +90,158 @@ async def entries_are_described(backend: SandboxBackend) -> None:
     assert entries["folder"].kind == "directory", entries["folder"]
 
 
-@promise
-async def a_listing_is_complete_and_sorted_by_path(backend: SandboxBackend) -> None:
+@requirement
+async def a_listing_is_complete_and_sorted_by_path(sandbox: Sandbox) -> None:
     paths = ["b", "a/z", "a-b", "a/b/c", "B", "a.b"]
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for path in paths:
-            await sandbox.write_file(PurePosixPath(path), b"")
+    for path in paths:
+        await sandbox.write_file(PurePosixPath(path), b"")
 
-        listed = [entry.path for entry in await sandbox.list_files()]
+    listed = [entry.path for entry in await sandbox.list_files()]
 
     assert listed == sorted(listed), f"not sorted by path: {listed}"
     assert set(map(str, listed)) == {*paths, "a", "a/b"}, f"not complete: {listed}"
 
 
-@promise
-async def a_listing_of_a_directory_names_paths_from_the_root(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(PurePosixPath("folder/deep/file"), b"")
-        await sandbox.write_file(PurePosixPath("elsewhere"), b"")
+@requirement
+async def a_listing_of_a_directory_names_paths_from_the_root(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("folder/deep/file"), b"")
+    await sandbox.write_file(PurePosixPath("elsewhere"), b"")
 
-        assert await _listed(sandbox, _FOLDER) == ["folder/deep", "folder/deep/file"]
-
-
-@promise
-async def an_empty_directory_lists_nothing(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        assert await sandbox.list_files() == ()
-        await sandbox.make_directory(_FOLDER)
-
-        assert await sandbox.list_files(_FOLDER) == ()
+    assert await _listed(sandbox, _FOLDER) == ["folder/deep", "folder/deep/file"]
 
 
-@promise
-async def odd_names_are_names(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for name in _ODD_NAMES:
-            await sandbox.write_file(PurePosixPath(name), name.encode("utf-8", "surrogateescape"))
-        for name in _ODD_NAMES:
-            content = await sandbox.read_file(PurePosixPath(name))
-            assert content == name.encode("utf-8", "surrogateescape"), f"{name!r} holds {content!r}"
+@requirement
+async def an_empty_directory_lists_nothing(sandbox: Sandbox) -> None:
+    assert await sandbox.list_files() == ()
+    await sandbox.make_directory(_FOLDER)
 
-        listed = {str(entry.path) for entry in await sandbox.list_files()}
-        assert listed == set(_ODD_NAMES), f"changed: {listed ^ set(_ODD_NAMES)}"
-        for name in _ODD_NAMES:
-            await sandbox.remove_path(PurePosixPath(name))
-        assert await sandbox.list_files() == ()
+    assert await sandbox.list_files(_FOLDER) == ()
 
 
-@promise
-async def making_a_directory_twice_is_fine(backend: SandboxBackend) -> None:
+@requirement
+async def odd_names_are_names(sandbox: Sandbox) -> None:
+    for name in _ODD_NAMES:
+        await sandbox.write_file(PurePosixPath(name), name.encode("utf-8", "surrogateescape"))
+    for name in _ODD_NAMES:
+        content = await sandbox.read_file(PurePosixPath(name))
+        assert content == name.encode("utf-8", "surrogateescape"), f"{name!r} holds {content!r}"
+
+    listed = {str(entry.path) for entry in await sandbox.list_files()}
+    assert listed == set(_ODD_NAMES), f"changed: {listed ^ set(_ODD_NAMES)}"
+    for name in _ODD_NAMES:
+        await sandbox.remove_path(PurePosixPath(name))
+    assert await sandbox.list_files() == ()
+
+
+@requirement
+async def making_a_directory_twice_is_fine(sandbox: Sandbox) -> None:
     path = PurePosixPath("folder/inner")
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.make_directory(path)
-        await sandbox.write_file(path / "file", b"kept")
-        await sandbox.make_directory(path)
-        await sandbox.make_directory(_FOLDER)
-        await sandbox.make_directory(_ROOT)
+    await sandbox.make_directory(path)
+    await sandbox.write_file(path / "file", b"kept")
+    await sandbox.make_directory(path)
+    await sandbox.make_directory(_FOLDER)
+    await sandbox.make_directory(_ROOT)
 
-        assert await sandbox.read_file(path / "file") == b"kept"
-
-
-@promise
-async def what_is_removed_is_gone(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"")
-        await sandbox.write_file(PurePosixPath("folder/deep/file"), b"")
-        await sandbox.write_file(PurePosixPath("kept"), b"")
-
-        await sandbox.remove_path(_FILE)
-        await sandbox.remove_path(_FOLDER)
-
-        assert await _listed(sandbox) == ["kept"]
+    assert await sandbox.read_file(path / "file") == b"kept"
 
 
-@promise
-async def the_workspace_itself_cannot_be_removed(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"kept")
-        await refused(PathOutsideWorkspaceError, sandbox.remove_path(_ROOT))
+@requirement
+async def what_is_removed_is_gone(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"")
+    await sandbox.write_file(PurePosixPath("folder/deep/file"), b"")
+    await sandbox.write_file(PurePosixPath("kept"), b"")
 
-        assert await sandbox.read_file(_FILE) == b"kept"
+    await sandbox.remove_path(_FILE)
+    await sandbox.remove_path(_FOLDER)
 
-
-@promise
-async def a_file_larger_than_asked_for_is_refused(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"x" * 1001)
-
-        error = await refused(FileTooLargeError, sandbox.read_file(_FILE, max_bytes=1000))
-        assert (error.size_bytes, error.max_bytes) == (1001, 1000), vars(error)
-        assert len(await sandbox.read_file(_FILE, max_bytes=1001)) == 1001
+    assert await _listed(sandbox) == ["kept"]
 
 
-@promise
-async def what_is_missing_is_not_found(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for path in (_MISSING, PurePosixPath("no/such/place")):
-            await refused(WorkspaceFileNotFoundError, sandbox.read_file(path))
-            await refused(WorkspaceFileNotFoundError, sandbox.list_files(path))
-            await refused(WorkspaceFileNotFoundError, sandbox.remove_path(path))
+@requirement
+async def the_workspace_itself_cannot_be_removed(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"kept")
+    await refused(PathOutsideWorkspaceError, sandbox.remove_path(_ROOT))
+
+    assert await sandbox.read_file(_FILE) == b"kept"
 
 
-@promise
-async def a_directory_is_not_a_file(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FOLDER / "file", b"kept")
+@requirement
+async def a_file_larger_than_asked_for_is_refused(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"x" * 1001)
 
-        await refused(NotARegularFileError, sandbox.read_file(_FOLDER))
-        await refused(NotARegularFileError, sandbox.write_file(_FOLDER, b""))
-        await refused(NotARegularFileError, sandbox.read_file(_ROOT))
-        await refused(NotARegularFileError, sandbox.write_file(_ROOT, b""))
-        assert await sandbox.read_file(_FOLDER / "file") == b"kept"
+    error = await refused(FileTooLargeError, sandbox.read_file(_FILE, max_bytes=1000))
+    assert (error.size_bytes, error.max_bytes) == (1001, 1000), vars(error)
+    assert len(await sandbox.read_file(_FILE, max_bytes=1001)) == 1001
 
 
-@promise
-async def a_file_is_not_a_directory(backend: SandboxBackend) -> None:
+@requirement
+async def what_is_missing_is_not_found(sandbox: Sandbox) -> None:
+    for path in (_MISSING, PurePosixPath("no/such/place")):
+        await refused(WorkspaceFileNotFoundError, sandbox.read_file(path))
+        await refused(WorkspaceFileNotFoundError, sandbox.list_files(path))
+        await refused(WorkspaceFileNotFoundError, sandbox.remove_path(path))
+
+
+@requirement
+async def a_directory_is_not_a_file(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FOLDER / "file", b"kept")
+
+    await refused(NotARegularFileError, sandbox.read_file(_FOLDER))
+    await refused(NotARegularFileError, sandbox.write_file(_FOLDER, b""))
+    await refused(NotARegularFileError, sandbox.read_file(_ROOT))
+    await refused(NotARegularFileError, sandbox.write_file(_ROOT, b""))
+    assert await sandbox.read_file(_FOLDER / "file") == b"kept"
+
+
+@requirement
+async def a_file_is_not_a_directory(sandbox: Sandbox) -> None:
     below = _FILE / "below"
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"kept")
+    await sandbox.write_file(_FILE, b"kept")
 
-        await refused(NotARegularFileError, sandbox.list_files(_FILE))
-        await refused(NotARegularFileError, sandbox.make_directory(_FILE))
-        await refused(NotARegularFileError, sandbox.make_directory(below))
-        await refused(NotARegularFileError, sandbox.write_file(below, b""))
-        await refused(WorkspaceError, sandbox.read_file(below))
-        await refused(WorkspaceError, sandbox.list_files(below))
-        await refused(WorkspaceError, sandbox.remove_path(below))
-        assert await sandbox.read_file(_FILE) == b"kept"
+    await refused(NotARegularFileError, sandbox.list_files(_FILE))
+    await refused(NotARegularFileError, sandbox.make_directory(_FILE))
+    await refused(NotARegularFileError, sandbox.make_directory(below))
+    await refused(NotARegularFileError, sandbox.write_file(below, b""))
+    await refused(WorkspaceError, sandbox.read_file(below))
+    await refused(WorkspaceError, sandbox.list_files(below))
+    await refused(WorkspaceError, sandbox.remove_path(below))
+    assert await sandbox.read_file(_FILE) == b"kept"
 
 
-@promise
-async def paths_that_lead_out_by_name_are_refused(backend: SandboxBackend) -> None:
+@requirement
+async def paths_that_lead_out_by_name_are_refused(sandbox: Sandbox) -> None:
     paths = ("/etc/passwd", "/", "/app/file", "..", "../file", "folder/../../file", "a/../../..")
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.make_directory(_FOLDER)
-        for path in paths:
-            for name, operation in _operations(sandbox, PurePosixPath(path)).items():
-                try:
-                    await refused(PathOutsideWorkspaceError, operation())
-                except (AssertionError, AssayError) as error:
-                    raise AssertionError(f"{name} of {path!r}: {error!r}") from error
+    await sandbox.make_directory(_FOLDER)
+    for path in paths:
+        for name, operation in _operations(sandbox, PurePosixPath(path)).items():
+            try:
+                await refused(PathOutsideWorkspaceError, operation())
+            except (AssertionError, AssayError) as error:
+                raise AssertionError(f"{name} of {path!r}: {error!r}") from error
 
-        assert await _listed(sandbox) == ["folder"]
-
-
-@promise
-async def impossible_names_are_refused_politely(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for path in ("nul\0byte", "a" * 256, "a" * 5000, "/".join(["deep"] * 2000)):
-            for name, operation in _operations(sandbox, PurePosixPath(path)).items():
-                if path.startswith("deep") and name in {"write_file", "make_directory"}:
-                    continue  # possible if directories are opened one by one
-                try:
-                    await operation()
-                except (WorkspaceError, UsageError):
-                    continue
-                raise AssertionError(f"{name} took a path that cannot be: {path!r:.40}")
+    assert await _listed(sandbox) == ["folder"]
 
 
-@promise
-async def a_file_beyond_the_limit_is_refused(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        content = bytes((ORDINARY.disk_mb + 1) << 20)
-        await refused(WorkspaceFullError, sandbox.write_file(_FILE, content))
+@requirement
+async def impossible_names_are_refused_politely(sandbox: Sandbox) -> None:
+    for path in ("nul\0byte", "a" * 256, "a" * 5000, "/".join(["deep"] * 2000)):
+        for name, operation in _operations(sandbox, PurePosixPath(path)).items():
+            if path.startswith("deep") and name in {"write_file", "make_directory"}:
+                continue  # possible if directories are opened one by one
+            try:
+                await operation()
+            except (WorkspaceError, UsageError):
+                continue
+            raise AssertionError(f"{name} took a path that cannot be: {path!r:.40}")
 
 
-@promise
+@requirement
+async def a_file_beyond_the_limit_is_refused(sandbox: Sandbox) -> None:
+    content = bytes((ORDINARY.disk_mb + 1) << 20)
+    await refused(WorkspaceFullError, sandbox.write_file(_FILE, content))
+
+
+@requirement
 async def files_of_a_closed_sandbox_are_unavailable(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         await sandbox.write_file(_FILE, b"")
@@ -276,17 +258,16 @@ async def _listed(sandbox: Sandbox, path: PurePosixPath = _ROOT) -> list[str]:
 _LINK = PurePosixPath("link")
 
 
-@promise
-async def a_program_finds_the_files_given(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(PurePosixPath("folder/given"), b"\x00\xff content")
+@requirement
+async def a_program_finds_the_files_given(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("folder/given"), b"\x00\xff content")
 
-        seen = await run_well(sandbox, "print(open('folder/given', 'rb').read())")
-        assert seen == "b'\\x00\\xff content'\n", seen
+    seen = await run_well(sandbox, "print(open('folder/given', 'rb').read())")
+    assert seen == "b'\\x00\\xff content'\n", seen
 
 
-@promise
-async def a_program_may_change_the_files_given(backend: SandboxBackend) -> None:
+@requirement
+async def a_program_may_change_the_files_given(sandbox: Sandbox) -> None:
     change = """
         import os
         open("folder/given", "a").write(" and more")
@@ -294,18 +275,17 @@ async def a_program_may_change_the_files_given(backend: SandboxBackend) -> None:
         os.rename("folder/other", "moved")
         os.remove("gone")
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for name in ("folder/given", "folder/other", "gone"):
-            await sandbox.write_file(PurePosixPath(name), b"given")
-        await run_well(sandbox, change)
+    for name in ("folder/given", "folder/other", "gone"):
+        await sandbox.write_file(PurePosixPath(name), b"given")
+    await run_well(sandbox, change)
 
-        assert await sandbox.read_file(PurePosixPath("folder/given")) == b"given and more"
-        listed = [str(entry.path) for entry in await sandbox.list_files()]
-        assert listed == ["folder", "folder/given", "folder/made", "moved"], listed
+    assert await sandbox.read_file(PurePosixPath("folder/given")) == b"given and more"
+    listed = [str(entry.path) for entry in await sandbox.list_files()]
+    assert listed == ["folder", "folder/given", "folder/made", "moved"], listed
 
 
-@promise
-async def a_program_may_change_modes_and_times_of_its_files(backend: SandboxBackend) -> None:
+@requirement
+async def a_program_may_change_modes_and_times_of_its_files(sandbox: Sandbox) -> None:
     change = """
         import os, shutil, tempfile
         for folder in (".", tempfile.gettempdir()):
@@ -317,69 +297,63 @@ async def a_program_may_change_modes_and_times_of_its_files(backend: SandboxBack
             found = os.stat("copy")
             print(oct(found.st_mode & 0o777), found.st_mtime)
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        seen = await run_well(sandbox, change)
-        assert seen == "0o751 2.0\n" * 2, seen
+    seen = await run_well(sandbox, change)
+    assert seen == "0o751 2.0\n" * 2, seen
 
 
-@promise
-async def files_of_a_program_can_be_taken(backend: SandboxBackend) -> None:
+@requirement
+async def files_of_a_program_can_be_taken(sandbox: Sandbox) -> None:
     make = """
         import os
         os.makedirs("out/deep")
         open("out/deep/file", "wb").write(bytes(range(256)))
         os.chmod("out/deep/file", 0o700)
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, make)
+    await run_well(sandbox, make)
 
-        content = await sandbox.read_file(PurePosixPath("out/deep/file"))
-        assert content == bytes(range(256)), content
-        entry = (await sandbox.list_files())[-1]
-        assert entry.executable, entry
-        assert entry.size_bytes == 256, entry
-
-
-@promise
-async def files_of_a_program_can_be_replaced_and_removed(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, "import os; os.mkdir('d'); open('d/file', 'w').write('mine')")
-
-        await sandbox.write_file(PurePosixPath("d/file"), b"yours")
-        assert await run_well(sandbox, "print(open('d/file').read())") == "yours\n"
-        await sandbox.remove_path(PurePosixPath("d"))
-        assert await sandbox.list_files() == ()
+    content = await sandbox.read_file(PurePosixPath("out/deep/file"))
+    assert content == bytes(range(256)), content
+    entry = (await sandbox.list_files())[-1]
+    assert entry.executable, entry
+    assert entry.size_bytes == 256, entry
 
 
-@promise
-async def an_executable_file_can_be_run(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(
-            PurePosixPath("tools/greet"), b"#!/bin/sh\necho hello $1\n", executable=True
-        )
+@requirement
+async def files_of_a_program_can_be_replaced_and_removed(sandbox: Sandbox) -> None:
+    await run_well(sandbox, "import os; os.mkdir('d'); open('d/file', 'w').write('mine')")
 
-        result = await sandbox.run(Command(argv=("tools/greet", "you")))
-        assert result.stdout == "hello you\n", describe(result)
+    await sandbox.write_file(PurePosixPath("d/file"), b"yours")
+    assert await run_well(sandbox, "print(open('d/file').read())") == "yours\n"
+    await sandbox.remove_path(PurePosixPath("d"))
+    assert await sandbox.list_files() == ()
 
 
-@promise
-async def odd_names_of_a_program_come_back_whole(backend: SandboxBackend) -> None:
+@requirement
+async def an_executable_file_can_be_run(sandbox: Sandbox) -> None:
+    await sandbox.write_file(
+        PurePosixPath("tools/greet"), b"#!/bin/sh\necho hello $1\n", executable=True
+    )
+
+    await run_expecting(sandbox, Command(argv=("tools/greet", "you")), stdout="hello you\n")
+
+
+@requirement
+async def odd_names_of_a_program_come_back_whole(sandbox: Sandbox) -> None:
     make = r"""
         for name in [b"line\nbreak", b"caf\xe9", b"\xff\xfe", "\u2713".encode(), b"-", b"\x01"]:
             open(name, "wb").write(name)
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, make)
+    await run_well(sandbox, make)
 
-        entries = await sandbox.list_files()
-        assert len(entries) == 6, entries
-        for entry in entries:
-            content = await sandbox.read_file(entry.path)
-            assert content == str(entry.path).encode("utf-8", "surrogateescape"), entry
+    entries = await sandbox.list_files()
+    assert len(entries) == 6, entries
+    for entry in entries:
+        content = await sandbox.read_file(entry.path)
+        assert content == str(entry.path).encode("utf-8", "surrogateescape"), entry
 
 
-@promise
-async def links_out_of_the_workspace_are_refused(backend: SandboxBackend) -> None:
+@requirement
+async def links_out_of_the_workspace_are_refused(sandbox: Sandbox) -> None:
     links = """
         import os
         os.symlink("/etc/passwd", "absolute")
@@ -388,52 +362,49 @@ async def links_out_of_the_workspace_are_refused(backend: SandboxBackend) -> Non
         os.symlink("..", "up")
         os.symlink("folder", "twice")
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, links)
+    await run_well(sandbox, links)
 
-        for name in ("absolute", "relative", "folder/passwd", "up/file", "twice/passwd"):
-            path = PurePosixPath(name)
-            await refused(PathOutsideWorkspaceError, sandbox.read_file(path))
-            await refused(PathOutsideWorkspaceError, sandbox.write_file(path, b"broken"))
-        for name in ("folder", "up", "twice", "folder/sub"):
-            await refused(PathOutsideWorkspaceError, sandbox.list_files(PurePosixPath(name)))
-        for name in ("folder/sub", "up/sub", "twice/sub"):
-            await refused(PathOutsideWorkspaceError, sandbox.make_directory(PurePosixPath(name)))
-            await refused(PathOutsideWorkspaceError, sandbox.remove_path(PurePosixPath(name)))
-
-
-@promise
-async def links_within_the_workspace_lead_nowhere_else(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(_FILE, b"inside")
-        await run_well(sandbox, "import os; os.symlink('file', 'link'); os.symlink('self', 'self')")
-
-        # Rejecting every link is as safe as following one that stays inside.
-        with suppress(WorkspaceError):
-            assert await sandbox.read_file(_LINK) == b"inside"
-        await refused(WorkspaceError, sandbox.read_file(PurePosixPath("self")))
+    for name in ("absolute", "relative", "folder/passwd", "up/file", "twice/passwd"):
+        path = PurePosixPath(name)
+        await refused(PathOutsideWorkspaceError, sandbox.read_file(path))
+        await refused(PathOutsideWorkspaceError, sandbox.write_file(path, b"broken"))
+    for name in ("folder", "up", "twice", "folder/sub"):
+        await refused(PathOutsideWorkspaceError, sandbox.list_files(PurePosixPath(name)))
+    for name in ("folder/sub", "up/sub", "twice/sub"):
+        await refused(PathOutsideWorkspaceError, sandbox.make_directory(PurePosixPath(name)))
+        await refused(PathOutsideWorkspaceError, sandbox.remove_path(PurePosixPath(name)))
 
 
-@promise
-async def removing_a_link_keeps_what_it_points_to(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(PurePosixPath("folder/file"), b"kept")
-        await sandbox.make_directory(PurePosixPath("tree"))
-        await run_well(
-            sandbox,
-            "import os; os.symlink('folder', 'link'); os.symlink('../folder', 'tree/link');"
-            "os.symlink('nowhere', 'dangling')",
-        )
+@requirement
+async def links_within_the_workspace_lead_nowhere_else(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FILE, b"inside")
+    await run_well(sandbox, "import os; os.symlink('file', 'link'); os.symlink('self', 'self')")
 
-        for name in ("link", "tree", "dangling"):
-            await sandbox.remove_path(PurePosixPath(name))
-        assert await sandbox.read_file(PurePosixPath("folder/file")) == b"kept"
-        listed = [str(entry.path) for entry in await sandbox.list_files()]
-        assert listed == ["folder", "folder/file"], listed
+    # Rejecting every link is as safe as following one that stays inside.
+    with suppress(WorkspaceError):
+        assert await sandbox.read_file(_LINK) == b"inside"
+    await refused(WorkspaceError, sandbox.read_file(PurePosixPath("self")))
 
 
-@promise
-async def a_listing_names_links_and_does_not_follow_them(backend: SandboxBackend) -> None:
+@requirement
+async def removing_a_link_keeps_what_it_points_to(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("folder/file"), b"kept")
+    await sandbox.make_directory(PurePosixPath("tree"))
+    await run_well(
+        sandbox,
+        "import os; os.symlink('folder', 'link'); os.symlink('../folder', 'tree/link');"
+        "os.symlink('nowhere', 'dangling')",
+    )
+
+    for name in ("link", "tree", "dangling"):
+        await sandbox.remove_path(PurePosixPath(name))
+    assert await sandbox.read_file(PurePosixPath("folder/file")) == b"kept"
+    listed = [str(entry.path) for entry in await sandbox.list_files()]
+    assert listed == ["folder", "folder/file"], listed
+
+
+@requirement
+async def a_listing_names_links_and_does_not_follow_them(sandbox: Sandbox) -> None:
     make = """
         import os
         os.mkdir("folder")
@@ -444,10 +415,9 @@ async def a_listing_names_links_and_does_not_follow_them(backend: SandboxBackend
         os.symlink(".", "folder/round")
         os.mkfifo("pipe")
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, make)
+    await run_well(sandbox, make)
 
-        kinds = {str(entry.path): entry.kind for entry in await sandbox.list_files()}
+    kinds = {str(entry.path): entry.kind for entry in await sandbox.list_files()}
     assert kinds == {
         "folder": "directory",
         "folder/file": "file",
@@ -459,8 +429,8 @@ async def a_listing_names_links_and_does_not_follow_them(backend: SandboxBackend
     }, kinds
 
 
-@promise
-async def pipes_and_sockets_are_not_files(backend: SandboxBackend) -> None:
+@requirement
+async def pipes_and_sockets_are_not_files(sandbox: Sandbox) -> None:
     make = """
         import os, socket, stat
         os.mkfifo("pipe")
@@ -469,10 +439,9 @@ async def pipes_and_sockets_are_not_files(backend: SandboxBackend) -> None:
         except OSError:
             os.mknod("socket", stat.S_IFSOCK | 0o600)
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, make)
+    await run_well(sandbox, make)
 
-        await _refused_soon(sandbox, ["pipe", "socket"])
+    await _refused_soon(sandbox, ["pipe", "socket"])
 
 
 async def _refused_soon(sandbox: Sandbox, names: Sequence[str]) -> None:

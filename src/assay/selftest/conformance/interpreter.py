@@ -4,38 +4,36 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from assay.contracts.execution import Isolation, PythonCode, Reason
-from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import ORDINARY, describe, python, run_alone, run_well
+from assay.contracts.ports import Sandbox
+from assay.selftest.checks import requirement
+from assay.selftest.programs import describe, python, run_expecting, run_well
 
 
-@promise
-async def an_empty_program_succeeds(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for source in (b"", b"\n", b"# nothing but a comment", b"'''a docstring'''"):
-            result = await sandbox.run(PythonCode(source=source))
+@requirement
+async def an_empty_program_succeeds(sandbox: Sandbox) -> None:
+    for source in (b"", b"\n", b"# nothing but a comment", b"'''a docstring'''"):
+        result = await sandbox.run(PythonCode(source=source))
 
-            assert result.succeeded, f"{source!r}: {describe(result)}"
-            assert result.stdout_bytes == b"", f"{source!r}: {describe(result)}"
+        assert result.succeeded, f"{source!r}: {describe(result)}"
+        assert result.stdout_bytes == b"", f"{source!r}: {describe(result)}"
 
 
-@promise
-async def source_is_decoded_as_python_decodes_a_file(backend: SandboxBackend) -> None:
+@requirement
+async def source_is_decoded_as_python_decodes_a_file(sandbox: Sandbox) -> None:
     sources = {
         "utf-8": "print(ascii('é'))".encode(),
         "a byte order mark": b"\xef\xbb\xbf" + "print(ascii('é'))".encode(),
         "a declared encoding": b"# -*- coding: latin-1 -*-\nprint(ascii('\xe9'))",
         "windows line ends": b"if True:\r\n    print(ascii('\xc3\xa9'))\r\n",
     }
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for kind, source in sources.items():
-            result = await sandbox.run(PythonCode(source=source))
+    for kind, source in sources.items():
+        result = await sandbox.run(PythonCode(source=source))
 
-            assert result.stdout == "'\\xe9'\n", f"{kind}: {describe(result)}"
+        assert result.stdout == "'\\xe9'\n", f"{kind}: {describe(result)}"
 
 
-@promise
-async def source_that_cannot_be_compiled_is_a_result(backend: SandboxBackend) -> None:
+@requirement
+async def source_that_cannot_be_compiled_is_a_result(sandbox: Sandbox) -> None:
     sources = {
         "a syntax error": (b"x = 1\nif x\n    pass\n", "SyntaxError"),
         "broken indentation": (b"def f():\nreturn 1\n", "IndentationError"),
@@ -44,35 +42,32 @@ async def source_that_cannot_be_compiled_is_a_result(backend: SandboxBackend) ->
         "an unknown encoding": (b"# coding: no-such-encoding\n", "SyntaxError"),
         "too deep nesting": (b"(" * 5000 + b")" * 5000, "Error"),
     }
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for kind, (source, word) in sources.items():
-            result = await sandbox.run(PythonCode(source=source))
+    for kind, (source, word) in sources.items():
+        result = await sandbox.run(PythonCode(source=source))
 
-            assert result.exit_code == 1, f"{kind}: {describe(result)}"
-            assert result.reason is Reason.COMPLETED, f"{kind}: {describe(result)}"
-            assert word in result.stderr, f"{kind}: {describe(result)}"
+        assert result.exit_code == 1, f"{kind}: {describe(result)}"
+        assert result.reason is Reason.COMPLETED, f"{kind}: {describe(result)}"
+        assert word in result.stderr, f"{kind}: {describe(result)}"
 
 
-@promise
-async def a_syntax_error_names_file_and_line(backend: SandboxBackend) -> None:
+@requirement
+async def a_syntax_error_names_file_and_line(sandbox: Sandbox) -> None:
     program = PythonCode(source=b"x = 1\nif x\n    pass\n", filename="job.py")
-    result = await run_alone(backend, program)
+    result = await sandbox.run(program)
 
     assert 'File "job.py", line 2' in result.stderr, describe(result)
     assert "if x" in result.stderr, describe(result)
 
 
-@promise
-async def a_traceback_shows_the_users_lines_and_no_others(backend: SandboxBackend) -> None:
+@requirement
+async def a_traceback_shows_the_users_lines_and_no_others(sandbox: Sandbox) -> None:
     source = """
         def divide(number):
             return number / 0  # the guilty line
 
         divide(1)
     """
-    result = await run_alone(backend, replace(python(source), filename="job.py"))
-
-    assert result.exit_code == 1, describe(result)
+    result = await run_expecting(sandbox, replace(python(source), filename="job.py"), exit_code=1)
     frames = [line.strip() for line in result.stderr.splitlines() if line.startswith("  File ")]
     assert frames == [
         'File "job.py", line 5, in <module>',
@@ -82,22 +77,19 @@ async def a_traceback_shows_the_users_lines_and_no_others(backend: SandboxBacken
     assert result.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
 
 
-@promise
-async def exit_functions_run(backend: SandboxBackend) -> None:
+@requirement
+async def exit_functions_run(sandbox: Sandbox) -> None:
     source = """
         import atexit, sys
         atexit.register(print, "last")
         atexit.register(print, "first")
         sys.exit(3)
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.exit_code == 3, describe(result)
-    assert result.stdout == "first\nlast\n", describe(result)
+    await run_expecting(sandbox, python(source), exit_code=3, stdout="first\nlast\n")
 
 
-@promise
-async def threads_are_waited_for(backend: SandboxBackend) -> None:
+@requirement
+async def threads_are_waited_for(sandbox: Sandbox) -> None:
     source = """
         import threading, time
         def work():
@@ -106,26 +98,21 @@ async def threads_are_waited_for(backend: SandboxBackend) -> None:
         threading.Thread(target=work).start()
         print("main is done")
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "main is done\nthe thread finished\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="main is done\nthe thread finished\n")
 
 
-@promise
-async def daemon_threads_are_not_waited_for(backend: SandboxBackend) -> None:
+@requirement
+async def daemon_threads_are_not_waited_for(sandbox: Sandbox) -> None:
     source = """
         import threading, time
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         print("main is done")
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.succeeded, describe(result)
-    assert result.stdout == "main is done\n", describe(result)
+    await run_expecting(sandbox, python(source), succeeded=True, stdout="main is done\n")
 
 
-@promise
-async def the_program_is_the_main_module(backend: SandboxBackend) -> None:
+@requirement
+async def the_program_is_the_main_module(sandbox: Sandbox) -> None:
     source = """
         import sys
         assert sys.modules["__main__"].__dict__ is globals()
@@ -133,22 +120,20 @@ async def the_program_is_the_main_module(backend: SandboxBackend) -> None:
         if __name__ == "__main__":
             print("main")
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "main\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="main\n")
 
 
-@promise
-async def the_main_module_holds_nothing_but_its_own(backend: SandboxBackend) -> None:
-    result = await run_alone(
-        backend, python("print([name for name in list(globals()) if name[:2] != '__'])")
+@requirement
+async def the_main_module_holds_nothing_but_its_own(sandbox: Sandbox) -> None:
+    result = await sandbox.run(
+        python("print([name for name in list(globals()) if name[:2] != '__'])")
     )
 
     assert result.stdout == "[]\n", describe(result)
 
 
-@promise
-async def classes_of_the_program_can_be_pickled(backend: SandboxBackend) -> None:
+@requirement
+async def classes_of_the_program_can_be_pickled(sandbox: Sandbox) -> None:
     source = """
         import dataclasses, pickle
         @dataclasses.dataclass(frozen=True)
@@ -157,13 +142,11 @@ async def classes_of_the_program_can_be_pickled(backend: SandboxBackend) -> None
         assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
         print(Point.__module__, Point(2))
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "__main__ Point(x=2)\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="__main__ Point(x=2)\n")
 
 
-@promise
-async def the_program_can_show_its_own_source(backend: SandboxBackend) -> None:
+@requirement
+async def the_program_can_show_its_own_source(sandbox: Sandbox) -> None:
     source = """
         import inspect
         def answer():
@@ -173,22 +156,19 @@ async def the_program_can_show_its_own_source(backend: SandboxBackend) -> None:
         print(inspect.getsource(answer).splitlines()[1].strip())
         print(inspect.getsource(Holder).splitlines()[1].strip())
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "return 42\nheld = 1\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="return 42\nheld = 1\n")
 
 
-@promise
-async def modules_of_the_working_directory_can_be_imported(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.write_file(PurePosixPath("greeting.py"), b"WORD = 'hello'")
-        await sandbox.write_file(PurePosixPath("part/__init__.py"), b"from greeting import WORD")
+@requirement
+async def modules_of_the_working_directory_can_be_imported(sandbox: Sandbox) -> None:
+    await sandbox.write_file(PurePosixPath("greeting.py"), b"WORD = 'hello'")
+    await sandbox.write_file(PurePosixPath("part/__init__.py"), b"from greeting import WORD")
 
-        assert await run_well(sandbox, "import part; print(part.WORD)") == "hello\n"
+    assert await run_well(sandbox, "import part; print(part.WORD)") == "hello\n"
 
 
-@promise
-async def the_usual_tools_of_the_language_work(backend: SandboxBackend) -> None:
+@requirement
+async def the_usual_tools_of_the_language_work(sandbox: Sandbox) -> None:
     sources = {
         "subprocess": "import subprocess; print(subprocess.getoutput('echo 1') == '1')",
         "threads": """
@@ -212,28 +192,25 @@ async def the_usual_tools_of_the_language_work(backend: SandboxBackend) -> None:
         "paths": "import pathlib; print(pathlib.Path('a/b').resolve().name == 'b')",
         "user": "import getpass, os; print(bool(getpass.getuser()) and os.getuid() != 0)",
     }
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        for tool, source in sources.items():
-            result = await sandbox.run(python(source))
+    for tool, source in sources.items():
+        result = await sandbox.run(python(source))
 
-            assert result.stdout == "True\n", f"{tool}: {describe(result)}"
-            assert result.stderr == "", f"{tool}: {describe(result)}"
+        assert result.stdout == "True\n", f"{tool}: {describe(result)}"
+        assert result.stderr == "", f"{tool}: {describe(result)}"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def work_can_be_shared_between_processes(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.ISOLATED)
+async def work_can_be_shared_between_processes(sandbox: Sandbox) -> None:
     source = """
         import multiprocessing
         with multiprocessing.get_context("fork").Pool(2) as pool:
             print(pool.map(abs, [-1, -2]))
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "[1, 2]\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="[1, 2]\n")
 
 
-@promise
-async def random_numbers_differ_between_executions(backend: SandboxBackend) -> None:
+@requirement
+async def random_numbers_differ_between_executions(sandbox: Sandbox) -> None:
     source = """
         import os, random, secrets, tempfile, uuid
         print(random.random(), random.SystemRandom().random())
@@ -246,16 +223,15 @@ async def random_numbers_differ_between_executions(backend: SandboxBackend) -> N
         else:
             print(numpy.random.rand(), numpy.random.default_rng().random())
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        outputs = [await run_well(sandbox, source) for _ in range(4)]
+    outputs = [await run_well(sandbox, source) for _ in range(4)]
 
     words = [word for output in outputs for word in output.replace("no numpy", "").split()]
     repeated = sorted({word for word in words if words.count(word) > 1})
     assert not repeated, f"two executions drew the same: {repeated}"
 
 
-@promise
-async def nothing_of_the_interpreter_outlives_an_execution(backend: SandboxBackend) -> None:
+@requirement
+async def nothing_of_the_interpreter_outlives_an_execution(sandbox: Sandbox) -> None:
     spoil = """
         import builtins, json, os, resource, signal, sys, threading
         builtins.left_behind = json.left_behind = 1
@@ -277,21 +253,18 @@ async def nothing_of_the_interpreter_outlives_an_execution(backend: SandboxBacke
         print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 20, sys.getrecursionlimit() == 200)
         print(threading.active_count() != 1)
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, spoil)
-        left = await run_well(sandbox, look)
+    await run_well(sandbox, spoil)
+    left = await run_well(sandbox, look)
 
-        assert "True" not in left, f"something was left behind:\n{left}"
+    assert "True" not in left, f"something was left behind:\n{left}"
 
 
-@promise
-async def signals_are_set_as_python_sets_them(backend: SandboxBackend) -> None:
+@requirement
+async def signals_are_set_as_python_sets_them(sandbox: Sandbox) -> None:
     source = """
         import signal
         print(sorted(s.name for s in signal.Signals if signal.getsignal(s) == signal.SIG_IGN))
         print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
         print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
     """
-    result = await run_alone(backend, python(source))
-
-    assert result.stdout == "['SIGPIPE', 'SIGXFSZ']\nTrue\nset()\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="['SIGPIPE', 'SIGXFSZ']\nTrue\nset()\n")

@@ -10,16 +10,18 @@ import anyio
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Isolation, OutputChunk, Program, Reason
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend
-from assay.selftest.conformance.requirement import promise
+from assay.selftest.checks import requirement
 from assay.selftest.programs import (
     BEAT_AND_SAY_SO,
     HEARTBEAT,
     ORDINARY,
     beats_go_on,
     describe,
+    expect,
     python,
     refused,
     run_alone,
+    run_expecting,
     run_well,
     shell,
 )
@@ -49,17 +51,16 @@ async def _wait_for(*events: anyio.Event) -> None:
             await event.wait()
 
 
-@promise
-async def a_fresh_sandbox_is_empty(backend: SandboxBackend) -> None:
+@requirement
+async def a_fresh_sandbox_is_empty(sandbox: Sandbox) -> None:
     source = "import os, tempfile; print(os.listdir(), os.listdir(tempfile.gettempdir()))"
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        assert await sandbox.list_files() == ()
-        seen = await run_well(sandbox, source)
-        assert seen == "[] []\n", f"a program finds {seen}"
+    assert await sandbox.list_files() == ()
+    seen = await run_well(sandbox, source)
+    assert seen == "[] []\n", f"a program finds {seen}"
 
 
-@promise
-async def files_outlive_an_execution(backend: SandboxBackend) -> None:
+@requirement
+async def files_outlive_an_execution(sandbox: Sandbox) -> None:
     write = """
         import tempfile
         open("note", "w").write("workspace")
@@ -69,12 +70,11 @@ async def files_outlive_an_execution(backend: SandboxBackend) -> None:
         import tempfile
         print(open("note").read(), open(tempfile.gettempdir() + "/note").read())
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await run_well(sandbox, write)
-        assert await run_well(sandbox, read) == "workspace temporary\n"
+    await run_well(sandbox, write)
+    assert await run_well(sandbox, read) == "workspace temporary\n"
 
 
-@promise
+@requirement
 async def two_sandboxes_share_nothing(backend: SandboxBackend) -> None:
     name = f"note-{secrets.token_hex(8)}"
     write = f"""
@@ -102,8 +102,8 @@ async def two_sandboxes_share_nothing(backend: SandboxBackend) -> None:
         assert (await first.read_file(PurePosixPath(name))) == b"mine"
 
 
-@promise
-async def executions_that_overlap_share_the_workspace(backend: SandboxBackend) -> None:
+@requirement
+async def executions_that_overlap_share_the_workspace(sandbox: Sandbox) -> None:
     meet = """
         import os, sys, time
         mine, theirs = sys.argv[1:]
@@ -113,7 +113,7 @@ async def executions_that_overlap_share_the_workspace(backend: SandboxBackend) -
         print("met", theirs)
     """
     results: list[ExecutionResult] = []
-    async with backend.open_sandbox(ORDINARY) as sandbox, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         for args in (("a", "b"), ("b", "a")):
             program = replace(python(meet), args=args)
             tasks.start_soon(_run_into, results, sandbox, program, anyio.Event())
@@ -121,8 +121,8 @@ async def executions_that_overlap_share_the_workspace(backend: SandboxBackend) -
     assert sorted(result.stdout for result in results) == ["met a\n", "met b\n"]
 
 
-@promise(needs=Isolation.ISOLATED)
-async def executions_that_overlap_do_not_see_each_other(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.ISOLATED)
+async def executions_that_overlap_do_not_see_each_other(sandbox: Sandbox) -> None:
     look = """
         import os
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -134,7 +134,7 @@ async def executions_that_overlap_do_not_see_each_other(backend: SandboxBackend)
     seen = anyio.Event()
     results: list[ExecutionResult] = []
     processes = ""
-    async with backend.open_sandbox(ORDINARY) as sandbox, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         sleeper = shell("echo ready; sleep 543.21")
         tasks.start_soon(_run_into, results, sandbox, sleeper, seen)
         await _wait_for(seen)
@@ -145,7 +145,7 @@ async def executions_that_overlap_do_not_see_each_other(backend: SandboxBackend)
     assert "543.21" not in processes, f"another execution's process is visible:\n{processes:.500}"
 
 
-@promise
+@requirement
 async def fifty_executions_at_once_are_each_right(backend: SandboxBackend) -> None:
     outputs: dict[int, str] = {}
 
@@ -164,7 +164,7 @@ async def fifty_executions_at_once_are_each_right(backend: SandboxBackend) -> No
     assert not wrong, f"wrong or lost: {wrong}"
 
 
-@promise
+@requirement
 async def twenty_sandboxes_at_once_are_each_right(backend: SandboxBackend) -> None:
     outputs: dict[int, str] = {}
 
@@ -180,8 +180,8 @@ async def twenty_sandboxes_at_once_are_each_right(backend: SandboxBackend) -> No
     assert outputs == {number: f"{number}\n" for number in range(20)}
 
 
-@promise
-async def nothing_runs_after_a_program_has_ended(backend: SandboxBackend) -> None:
+@requirement
+async def nothing_runs_after_a_program_has_ended(sandbox: Sandbox) -> None:
     source = f"""{HEARTBEAT}
 if os.fork() == 0:
     os.setsid()
@@ -192,33 +192,28 @@ os.wait()
 await_a_beat()
 print("the program is done")
 """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        result = await sandbox.run(python(source))
-
-        assert result.succeeded, describe(result)
-        assert result.duration_s < 10, f"it was waited for: {describe(result)}"
-        assert not await beats_go_on(sandbox), "a process in the background lives on"
+    result = await run_expecting(sandbox, python(source), succeeded=True)
+    assert result.duration_s < 10, f"it was waited for: {describe(result)}"
+    assert not await beats_go_on(sandbox), "a process in the background lives on"
 
 
-@promise
-async def cancel_ends_what_is_running(backend: SandboxBackend) -> None:
+@requirement
+async def cancel_ends_what_is_running(sandbox: Sandbox) -> None:
     ready = [anyio.Event(), anyio.Event()]
     results: list[ExecutionResult] = []
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_run_into, results, sandbox, _BEAT, ready[0])
-            tasks.start_soon(_run_into, results, sandbox, _READY_THEN_SLEEP, ready[1])
-            await _wait_for(*ready)
-            await sandbox.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_run_into, results, sandbox, _BEAT, ready[0])
+        tasks.start_soon(_run_into, results, sandbox, _READY_THEN_SLEEP, ready[1])
+        await _wait_for(*ready)
+        await sandbox.cancel()
 
-        for result in results:
-            assert result.reason is Reason.CANCELLED, describe(result)
-            assert result.exit_code is None, describe(result)
-            assert result.stdout == "ready\n", f"output was lost: {describe(result)}"
-        assert not await beats_go_on(sandbox), "a cancelled program lives on"
+    for result in results:
+        expect(result, reason=Reason.CANCELLED, exit_code=None)
+        assert result.stdout == "ready\n", f"output was lost: {describe(result)}"
+    assert not await beats_go_on(sandbox), "a cancelled program lives on"
 
 
-@promise
+@requirement
 async def cancel_leaves_other_sandboxes_alone(backend: SandboxBackend) -> None:
     source = """
         import os, time
@@ -241,31 +236,29 @@ async def cancel_leaves_other_sandboxes_alone(backend: SandboxBackend) -> None:
         assert others[0].succeeded, describe(others[0])
 
 
-@promise
-async def cancel_does_not_touch_what_comes_later(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        await sandbox.cancel()
-        assert await run_well(sandbox, "print('first')") == "first\n"
-        await sandbox.cancel()
-        assert await run_well(sandbox, "print('second')") == "second\n"
+@requirement
+async def cancel_does_not_touch_what_comes_later(sandbox: Sandbox) -> None:
+    await sandbox.cancel()
+    assert await run_well(sandbox, "print('first')") == "first\n"
+    await sandbox.cancel()
+    assert await run_well(sandbox, "print('second')") == "second\n"
 
 
-@promise
-async def cancelling_the_task_kills_the_program(backend: SandboxBackend) -> None:
+@requirement
+async def cancelling_the_task_kills_the_program(sandbox: Sandbox) -> None:
     seen = anyio.Event()
     results: list[ExecutionResult] = []
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_run_into, results, sandbox, _BEAT, seen)
-            await _wait_for(seen)
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_run_into, results, sandbox, _BEAT, seen)
+        await _wait_for(seen)
+        tasks.cancel_scope.cancel()
 
-        assert results == [], "a cancelled task returned a result"
-        assert not await beats_go_on(sandbox), "the program of a cancelled task lives on"
-        assert await run_well(sandbox, "print('usable')") == "usable\n"
+    assert results == [], "a cancelled task returned a result"
+    assert not await beats_go_on(sandbox), "the program of a cancelled task lives on"
+    assert await run_well(sandbox, "print('usable')") == "usable\n"
 
 
-@promise
+@requirement
 async def leaving_a_sandbox_ends_what_runs_in_it(backend: SandboxBackend) -> None:
     seen = anyio.Event()
     endings: list[ExecutionResult | SandboxUnavailableError] = []
@@ -289,7 +282,7 @@ async def leaving_a_sandbox_ends_what_runs_in_it(backend: SandboxBackend) -> Non
             assert result.reason is Reason.CANCELLED, describe(result)
 
 
-@promise
+@requirement
 async def a_closed_sandbox_runs_nothing(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         pass
@@ -299,7 +292,7 @@ async def a_closed_sandbox_runs_nothing(backend: SandboxBackend) -> None:
         assert error.dispatch == "never_started", f"dispatch is {error.dispatch!r}"
 
 
-@promise
+@requirement
 async def nothing_of_a_sandbox_outlives_it(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         await run_well(sandbox, "open('note', 'w').write('old')")
@@ -317,7 +310,7 @@ def _fail(chunk: OutputChunk) -> None:
     raise _OwnError(chunk.stream)
 
 
-@promise
+@requirement
 async def an_error_of_the_caller_is_not_swallowed(backend: SandboxBackend) -> None:
     async def use_and_fail() -> None:
         async with backend.open_sandbox(ORDINARY) as sandbox:
@@ -329,7 +322,7 @@ async def an_error_of_the_caller_is_not_swallowed(backend: SandboxBackend) -> No
     assert result.stdout == "fine\n", describe(result)
 
 
-@promise
+@requirement
 async def an_error_of_the_listener_is_not_swallowed(backend: SandboxBackend) -> None:
     async def run_and_fail() -> None:
         await run_alone(backend, python("print('hear')"), on_output=_fail)

@@ -9,16 +9,18 @@ from pathlib import PurePosixPath
 from assay.contracts.errors import WorkspaceFullError
 from assay.contracts.execution import ExecutionResult, Isolation, LimitName, Limits, Reason
 from assay.contracts.ports import Sandbox, SandboxBackend
-from assay.selftest.conformance.requirement import promise
+from assay.selftest.checks import requirement
 from assay.selftest.programs import (
     HEARTBEAT,
     ORDINARY,
     TEN_THAT_WAIT,
     beats_go_on,
     describe,
+    expect,
     python,
     refused,
     run_alone,
+    run_expecting,
     run_well,
     shell,
 )
@@ -27,43 +29,42 @@ _SLEEP = python("import time; print('so far', flush=True); time.sleep(600)")
 _BURN = "while True: pass"
 
 
-@promise
+@requirement
 async def a_sandbox_says_its_limits(backend: SandboxBackend) -> None:
     limits = Limits(wall_s=5, cpu_s=4, memory_mb=99, processes=17, disk_mb=9, open_files=77)
     async with backend.open_sandbox(limits) as sandbox:
         assert sandbox.limits == limits, f"it says {sandbox.limits}"
 
 
-@promise
-async def a_program_that_runs_too_long_is_timed_out(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(replace(ORDINARY, wall_s=0.7)) as sandbox:
-        for program in (_SLEEP, shell("echo so far; sleep 600")):
-            result = await sandbox.run(program)
+@requirement(limits=replace(ORDINARY, wall_s=0.7))
+async def a_program_that_runs_too_long_is_timed_out(sandbox: Sandbox) -> None:
+    for program in (_SLEEP, shell("echo so far; sleep 600")):
+        result = await sandbox.run(program)
 
-            _ended_by(result, Reason.TIMED_OUT, "wall_s")
-            assert result.timed_out, describe(result)
-            assert result.stdout == "so far\n", f"output was lost: {describe(result)}"
-            assert 0.7 <= result.duration_s < 10, describe(result)
+        _ended_by(result, Reason.TIMED_OUT, "wall_s")
+        assert result.timed_out, describe(result)
+        assert result.stdout == "so far\n", f"output was lost: {describe(result)}"
+        assert 0.7 <= result.duration_s < 10, describe(result)
 
 
-@promise
-async def a_program_may_be_given_less_time_than_its_sandbox(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, replace(_SLEEP, timeout_s=0.4))
+@requirement
+async def a_program_may_be_given_less_time_than_its_sandbox(sandbox: Sandbox) -> None:
+    result = await sandbox.run(replace(_SLEEP, timeout_s=0.4))
 
     _ended_by(result, Reason.TIMED_OUT, "wall_s")
     assert 0.4 <= result.duration_s < 10, describe(result)
 
 
-@promise
-async def a_program_cannot_be_given_more_time_than_its_sandbox(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, replace(_SLEEP, timeout_s=500), replace(ORDINARY, wall_s=0.4))
+@requirement(limits=replace(ORDINARY, wall_s=0.4))
+async def a_program_cannot_be_given_more_time_than_its_sandbox(sandbox: Sandbox) -> None:
+    result = await sandbox.run(replace(_SLEEP, timeout_s=500))
 
     _ended_by(result, Reason.TIMED_OUT, "wall_s")
     assert result.duration_s < 10, describe(result)
 
 
-@promise
-async def a_program_that_ignores_every_signal_is_timed_out(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, wall_s=0.5))
+async def a_program_that_ignores_every_signal_is_timed_out(sandbox: Sandbox) -> None:
     source = """
         import signal, time
         for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
@@ -71,13 +72,13 @@ async def a_program_that_ignores_every_signal_is_timed_out(backend: SandboxBacke
         while True:
             time.sleep(600)
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, wall_s=0.5))
+    result = await sandbox.run(python(source))
 
     _ended_by(result, Reason.TIMED_OUT, "wall_s")
 
 
-@promise
-async def a_timeout_ends_everything_the_program_started(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, wall_s=1.0))
+async def a_timeout_ends_everything_the_program_started(sandbox: Sandbox) -> None:
     source = f"""{HEARTBEAT}
 if os.fork() == 0:
     os.setsid()
@@ -88,23 +89,22 @@ if os.fork() == 0:
 os.wait()
 time.sleep(600)
 """
-    async with backend.open_sandbox(replace(ORDINARY, wall_s=1.0)) as sandbox:
-        result = await sandbox.run(python(source))
+    result = await sandbox.run(python(source))
 
-        _ended_by(result, Reason.TIMED_OUT, "wall_s")
-        assert not await beats_go_on(sandbox), "a grandchild in its own session lives on"
+    _ended_by(result, Reason.TIMED_OUT, "wall_s")
+    assert not await beats_go_on(sandbox), "a grandchild in its own session lives on"
 
 
-@promise
-async def processor_time_is_limited(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python(_BURN), replace(ORDINARY, cpu_s=0.5))
+@requirement(limits=replace(ORDINARY, cpu_s=0.5))
+async def processor_time_is_limited(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python(_BURN))
 
     _ended_by(result, Reason.CPU_TIME, "cpu_s")
     assert 0.4 <= result.cpu_s < 5, describe(result)
 
 
-@promise
-async def processor_time_is_summed_over_processes(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, cpu_s=1))
+async def processor_time_is_summed_over_processes(sandbox: Sandbox) -> None:
     source = """
         import os, time
         for _ in range(8):
@@ -115,25 +115,24 @@ async def processor_time_is_summed_over_processes(backend: SandboxBackend) -> No
             os.wait()
         print("used four seconds")
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, cpu_s=1))
+    result = await sandbox.run(python(source))
 
     _ended_by(result, Reason.CPU_TIME, "cpu_s")
     assert result.stdout == "", describe(result)
 
 
-@promise
-async def processor_time_counts_for_each_execution_anew(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, cpu_s=1))
+async def processor_time_counts_for_each_execution_anew(sandbox: Sandbox) -> None:
     source = """
         import time
         while time.process_time() < 0.6:
             pass
     """
-    async with backend.open_sandbox(replace(ORDINARY, cpu_s=1)) as sandbox:
-        for _ in range(3):
-            await run_well(sandbox, source)
+    for _ in range(3):
+        await run_well(sandbox, source)
 
 
-@promise
+@requirement
 async def waiting_uses_no_processor_time(backend: SandboxBackend) -> None:
     limits = replace(ORDINARY, cpu_s=0.5)
     result = await run_alone(backend, python("import time; time.sleep(0.9)"), limits)
@@ -141,20 +140,19 @@ async def waiting_uses_no_processor_time(backend: SandboxBackend) -> None:
     assert result.succeeded, describe(result)
 
 
-@promise
-async def memory_is_limited(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, memory_mb=128))
+async def memory_is_limited(sandbox: Sandbox) -> None:
     source = "held = bytearray(b'x') * (400 << 20); print('held', len(held))"
-    async with backend.open_sandbox(replace(ORDINARY, memory_mb=128)) as sandbox:
-        result = await sandbox.run(python(source))
+    result = await sandbox.run(python(source))
 
-        assert "held" not in result.stdout, describe(result)
-        assert result.reason is Reason.OUT_OF_MEMORY, describe(result)
-        assert "memory_mb" in result.limits_hit, describe(result)
-        assert await run_well(sandbox, "print('alive')") == "alive\n"
+    assert "held" not in result.stdout, describe(result)
+    assert result.reason is Reason.OUT_OF_MEMORY, describe(result)
+    assert "memory_mb" in result.limits_hit, describe(result)
+    assert await run_well(sandbox, "print('alive')") == "alive\n"
 
 
-@promise
-async def memory_is_summed_over_processes(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, memory_mb=128))
+async def memory_is_summed_over_processes(sandbox: Sandbox) -> None:
     source = """
         import os, select
         ready, tell = os.pipe()
@@ -171,32 +169,28 @@ async def memory_is_summed_over_processes(backend: SandboxBackend) -> None:
             count += 1
         print("held at once:", count)
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, memory_mb=128))
+    result = await sandbox.run(python(source))
 
     assert "held at once: 5" not in result.stdout, describe(result)
     assert "memory_mb" in result.limits_hit, describe(result)
 
 
-@promise
-async def memory_within_the_limit_can_be_used(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, memory_mb=128))
+async def memory_within_the_limit_can_be_used(sandbox: Sandbox) -> None:
     source = "held = bytearray(b'x') * (64 << 20); print('held', len(held) >> 20)"
-    result = await run_alone(backend, python(source), replace(ORDINARY, memory_mb=128))
-
-    assert result.stdout == "held 64\n", describe(result)
-    assert result.limits_hit == (), describe(result)
+    await run_expecting(sandbox, python(source), stdout="held 64\n", limits_hit=())
 
 
-@promise
+@requirement
 async def many_small_processes_need_little_memory(backend: SandboxBackend) -> None:
     limits = replace(ORDINARY, memory_mb=128, processes=32)
     result = await run_alone(backend, python(TEN_THAT_WAIT), limits)
 
-    assert result.succeeded, describe(result)
-    assert result.limits_hit == (), describe(result)
+    expect(result, succeeded=True, limits_hit=())
 
 
-@promise(needs=Isolation.ISOLATED)
-async def processes_are_limited(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.ISOLATED, limits=replace(ORDINARY, processes=12))
+async def processes_are_limited(sandbox: Sandbox) -> None:
     source = """
         import os, time
         for count in range(100):
@@ -209,17 +203,15 @@ async def processes_are_limited(backend: SandboxBackend) -> None:
                 time.sleep(600)
         print("started a hundred")
     """
-    async with backend.open_sandbox(replace(ORDINARY, processes=12)) as sandbox:
-        result = await sandbox.run(python(source))
+    result = await sandbox.run(python(source))
 
-        assert result.stdout == "", describe(result)
-        assert result.reason is Reason.TOO_MANY_PROCESSES, describe(result)
-        assert "processes" in result.limits_hit, describe(result)
-        assert await run_well(sandbox, "print('alive')") == "alive\n"
+    expect(result, stdout="", reason=Reason.TOO_MANY_PROCESSES)
+    assert "processes" in result.limits_hit, describe(result)
+    assert await run_well(sandbox, "print('alive')") == "alive\n"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def a_program_that_copes_with_a_limit_ends_well(backend: SandboxBackend) -> None:
+@requirement(needs=Isolation.ISOLATED, limits=replace(ORDINARY, processes=12))
+async def a_program_that_copes_with_a_limit_ends_well(sandbox: Sandbox) -> None:
     source = """
         import os, time
         count = 1
@@ -232,22 +224,18 @@ async def a_program_that_copes_with_a_limit_ends_well(backend: SandboxBackend) -
             time.sleep(0.3)
         print(count)
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, processes=12))
-
-    assert result.succeeded, describe(result)
+    result = await run_expecting(sandbox, python(source), succeeded=True)
     assert int(result.stdout) <= 12, f"{result.stdout} processes were there at once"
     assert result.limits_hit == ("processes",), describe(result)
 
 
-@promise
-async def as_many_processes_as_promised_can_run(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python(TEN_THAT_WAIT), replace(ORDINARY, processes=11))
-
-    assert result.succeeded, describe(result)
+@requirement(limits=replace(ORDINARY, processes=11))
+async def as_many_processes_as_promised_can_run(sandbox: Sandbox) -> None:
+    await run_expecting(sandbox, python(TEN_THAT_WAIT), succeeded=True)
 
 
-@promise
-async def threads_count_as_processes(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, processes=12))
+async def threads_count_as_processes(sandbox: Sandbox) -> None:
     source = """
         import threading, time
         stop = threading.Event()
@@ -259,7 +247,7 @@ async def threads_count_as_processes(backend: SandboxBackend) -> None:
         time.sleep(0.3)
         stop.set()
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, processes=12))
+    result = await sandbox.run(python(source))
 
     # A backend that cannot refuse a thread may detect the excess and end the program.
     noticed = result.reason is Reason.TOO_MANY_PROCESSES
@@ -268,8 +256,8 @@ async def threads_count_as_processes(backend: SandboxBackend) -> None:
     assert "processes" in result.limits_hit, describe(result)
 
 
-@promise
-async def open_files_are_limited(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, open_files=40))
+async def open_files_are_limited(sandbox: Sandbox) -> None:
     source = """
         held = []
         try:
@@ -279,12 +267,10 @@ async def open_files_are_limited(backend: SandboxBackend) -> None:
             held.clear()
             print(error.strerror)
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, open_files=40))
-
-    assert result.stdout == "Too many open files\n", describe(result)
+    await run_expecting(sandbox, python(source), stdout="Too many open files\n")
 
 
-@promise
+@requirement
 async def a_sandbox_survives_every_limit(backend: SandboxBackend) -> None:
     limits = replace(ORDINARY, cpu_s=1.5, memory_mb=128, output_bytes=5000)
     endings = (
@@ -325,35 +311,32 @@ _FILL = """
 """
 
 
-@promise
-async def room_in_the_workspace_is_limited(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(_SMALL) as sandbox:
-        result = await sandbox.run(python("open('full', 'wb').write(bytes(100 << 20))"))
+@requirement(limits=_SMALL)
+async def room_in_the_workspace_is_limited(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python("open('full', 'wb').write(bytes(100 << 20))"))
 
-        assert result.reason is Reason.DISK_FULL, describe(result)
-        assert "disk_mb" in result.limits_hit, describe(result)
-        await sandbox.remove_path(_FULL)
-        assert await run_well(sandbox, "print(open('new', 'w').write('room'))") == "4\n"
+    assert result.reason is Reason.DISK_FULL, describe(result)
+    assert "disk_mb" in result.limits_hit, describe(result)
+    await sandbox.remove_path(_FULL)
+    assert await run_well(sandbox, "print(open('new', 'w').write('room'))") == "4\n"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def a_program_that_copes_with_a_full_disk_ends_well(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python(_FILL + "    print(fill('full', 100) <= 12)"), _SMALL)
+@requirement(needs=Isolation.ISOLATED, limits=_SMALL)
+async def a_program_that_copes_with_a_full_disk_ends_well(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python(_FILL + "    print(fill('full', 100) <= 12)"))
 
-    assert result.succeeded, describe(result)
-    assert result.stdout == "No space left on device\nTrue\n", describe(result)
+    expect(result, succeeded=True, stdout="No space left on device\nTrue\n")
     assert "disk_mb" in result.limits_hit, describe(result)
 
 
-@promise
-async def as_much_room_as_promised_can_be_used(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python(_FILL + "    print(fill('big', 11))"), _SMALL)
+@requirement(limits=_SMALL)
+async def as_much_room_as_promised_can_be_used(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python(_FILL + "    print(fill('big', 11))"))
 
-    assert result.stdout == "11\n", describe(result)
-    assert result.limits_hit == (), describe(result)
+    expect(result, stdout="11\n", limits_hit=())
 
 
-@promise
+@requirement
 async def temporary_files_share_the_room(backend: SandboxBackend) -> None:
     source = """
     import os, tempfile
@@ -369,7 +352,7 @@ async def temporary_files_share_the_room(backend: SandboxBackend) -> None:
         assert result.stdout == "No space left on device\n8 True\n", describe(result)
 
 
-@promise
+@requirement
 async def shared_memory_is_not_extra_room(backend: SandboxBackend) -> None:
     source = """
     import os
@@ -384,8 +367,8 @@ async def shared_memory_is_not_extra_room(backend: SandboxBackend) -> None:
     assert allowed or result.stdout.endswith("True\n"), describe(result)
 
 
-@promise
-async def tiny_files_are_limited_too(backend: SandboxBackend) -> None:
+@requirement(limits=replace(ORDINARY, disk_mb=4))
+async def tiny_files_are_limited_too(sandbox: Sandbox) -> None:
     source = """
         made = 0
         try:
@@ -396,7 +379,7 @@ async def tiny_files_are_limited_too(backend: SandboxBackend) -> None:
         except OSError as error:
             print(error.strerror)
     """
-    result = await run_alone(backend, python(source), replace(ORDINARY, disk_mb=4))
+    result = await sandbox.run(python(source))
 
     assert "no end to it" not in result.stdout, describe(result)
     noticed = result.reason is Reason.DISK_FULL
@@ -404,38 +387,33 @@ async def tiny_files_are_limited_too(backend: SandboxBackend) -> None:
     assert "disk_mb" in result.limits_hit, describe(result)
 
 
-@promise
-async def a_file_that_does_not_fit_is_refused(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(_SMALL) as sandbox:
-        await _is_full(sandbox, bytes(100 << 20))
+@requirement(limits=_SMALL)
+async def a_file_that_does_not_fit_is_refused(sandbox: Sandbox) -> None:
+    await _is_full(sandbox, bytes(100 << 20))
 
-        await sandbox.write_file(PurePosixPath("small"), b"fits")
-        assert await sandbox.read_file(PurePosixPath("small")) == b"fits"
-
-
-@promise
-async def a_refused_file_leaves_no_part_of_it(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(_SMALL) as sandbox:
-        await _is_full(sandbox, bytes(100 << 20))
-
-        left = [str(entry.path) for entry in await sandbox.list_files()]
-        assert left == [], f"a half-written file was left: {left}"
+    await sandbox.write_file(PurePosixPath("small"), b"fits")
+    assert await sandbox.read_file(PurePosixPath("small")) == b"fits"
 
 
-@promise
-async def a_refused_file_leaves_the_old_one_alone(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(_SMALL) as sandbox:
-        await sandbox.write_file(_FULL, b"old content")
+@requirement(limits=_SMALL)
+async def a_refused_file_leaves_no_part_of_it(sandbox: Sandbox) -> None:
+    await _is_full(sandbox, bytes(100 << 20))
 
-        await _is_full(sandbox, bytes(100 << 20))
-
-        assert await sandbox.read_file(_FULL) == b"old content", "the old content is gone"
+    left = [str(entry.path) for entry in await sandbox.list_files()]
+    assert left == [], f"a half-written file was left: {left}"
 
 
-@promise(needs=Isolation.ISOLATED)
-async def a_full_workspace_refuses_directories_and_can_be_emptied(
-    backend: SandboxBackend,
-) -> None:
+@requirement(limits=_SMALL)
+async def a_refused_file_leaves_the_old_one_alone(sandbox: Sandbox) -> None:
+    await sandbox.write_file(_FULL, b"old content")
+
+    await _is_full(sandbox, bytes(100 << 20))
+
+    assert await sandbox.read_file(_FULL) == b"old content", "the old content is gone"
+
+
+@requirement(needs=Isolation.ISOLATED, limits=replace(ORDINARY, disk_mb=4))
+async def a_full_workspace_refuses_directories_and_can_be_emptied(sandbox: Sandbox) -> None:
     source = """
         import os
         os.mkdir("pile")
@@ -451,15 +429,14 @@ async def a_full_workspace_refuses_directories_and_can_be_emptied(
         except OSError:
             print("full")
     """
-    async with backend.open_sandbox(replace(ORDINARY, disk_mb=4)) as sandbox:
-        assert await run_well(sandbox, source) == "full\n"
+    assert await run_well(sandbox, source) == "full\n"
 
-        await refused(WorkspaceFullError, sandbox.make_directory(PurePosixPath("one/more")))
-        await sandbox.remove_path(PurePosixPath("pile"))
-        await sandbox.make_directory(PurePosixPath("one/more"))
+    await refused(WorkspaceFullError, sandbox.make_directory(PurePosixPath("one/more")))
+    await sandbox.remove_path(PurePosixPath("pile"))
+    await sandbox.make_directory(PurePosixPath("one/more"))
 
 
-@promise
+@requirement
 async def room_is_counted_for_each_sandbox_apart(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(_SMALL) as full, backend.open_sandbox(_SMALL) as other:
         await _is_full(full, bytes(100 << 20))

@@ -3,12 +3,12 @@
 import math
 from dataclasses import fields
 
-from assay.contracts.ports import SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import ORDINARY, describe, python, run_alone
+from assay.contracts.ports import Sandbox, SandboxBackend
+from assay.selftest.checks import requirement
+from assay.selftest.programs import describe, python, run_alone
 
 
-@promise
+@requirement
 async def a_result_names_its_backend_and_isolation(backend: SandboxBackend) -> None:
     result = await run_alone(backend, python("pass"))
 
@@ -16,9 +16,9 @@ async def a_result_names_its_backend_and_isolation(backend: SandboxBackend) -> N
     assert result.isolation is backend.isolation, f"{result.isolation} is not {backend.isolation}"
 
 
-@promise
-async def durations_follow_the_clock(backend: SandboxBackend) -> None:
-    result = await run_alone(backend, python("import time; time.sleep(0.4)"))
+@requirement
+async def durations_follow_the_clock(sandbox: Sandbox) -> None:
+    result = await sandbox.run(python("import time; time.sleep(0.4)"))
 
     assert 0.4 <= result.duration_s < 10, describe(result)
     assert 0.4 <= result.timings.run_s < 10, f"timings: {result.timings}"
@@ -28,24 +28,23 @@ async def durations_follow_the_clock(backend: SandboxBackend) -> None:
         assert seconds >= 0, f"{timing.name} is {seconds}"
 
 
-@promise
-async def processor_time_follows_the_work(backend: SandboxBackend) -> None:
+@requirement
+async def processor_time_follows_the_work(sandbox: Sandbox) -> None:
     work = """
         import time
         while time.process_time() < 0.5:
             pass
     """
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        busy = await sandbox.run(python(work))
-        idle = await sandbox.run(python("import time; time.sleep(0.3)"))
+    busy = await sandbox.run(python(work))
+    idle = await sandbox.run(python("import time; time.sleep(0.3)"))
 
     # A preloaded interpreter may already have used some of the program's CPU time.
     assert 0.3 <= busy.cpu_s < 5, f"half a second of work counts as {busy.cpu_s} s"
     assert idle.cpu_s < 0.3, f"sleeping counts as {idle.cpu_s} s"
 
 
-@promise
-async def processor_time_includes_children(backend: SandboxBackend) -> None:
+@requirement
+async def processor_time_includes_children(sandbox: Sandbox) -> None:
     source = """
         import os, time
         for _ in range(2):
@@ -56,17 +55,16 @@ async def processor_time_includes_children(backend: SandboxBackend) -> None:
                 os._exit(0)
         os.wait(), os.wait()
     """
-    result = await run_alone(backend, python(source))
+    result = await sandbox.run(python(source))
 
     assert 0.5 <= result.cpu_s < 5, f"0.6 s of work counts as {result.cpu_s} s"
 
 
-@promise
-async def peak_memory_follows_the_use(backend: SandboxBackend) -> None:
-    async with backend.open_sandbox(ORDINARY) as sandbox:
-        small = await sandbox.run(python("pass"))
-        big = await sandbox.run(python("held = bytearray(b'x') * (100 << 20)"))
-        again = await sandbox.run(python("pass"))
+@requirement
+async def peak_memory_follows_the_use(sandbox: Sandbox) -> None:
+    small = await sandbox.run(python("pass"))
+    big = await sandbox.run(python("held = bytearray(b'x') * (100 << 20)"))
+    again = await sandbox.run(python("pass"))
 
     assert small.peak_memory_bytes > 0, "a program ran in no memory"
     grown = (big.peak_memory_bytes - small.peak_memory_bytes) >> 20

@@ -3,9 +3,9 @@
 import json
 
 from assay.contracts.execution import CellError, CellResult, RichOutput
-from assay.contracts.ports import Interpreter, SandboxBackend
-from assay.selftest.conformance.requirement import promise
-from assay.selftest.programs import describe_cell, open_session, run_in, value_in
+from assay.contracts.ports import Interpreter
+from assay.selftest.checks import requirement
+from assay.selftest.programs import describe_cell, run_in, value_in
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_BYTES = 32 << 20
@@ -31,45 +31,41 @@ async def _has(interpreter: Interpreter, module: str) -> bool:
     return found == "True"
 
 
-@promise
-async def the_value_of_the_last_expression_is_shown(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        result = await run_in(interpreter, "x = 20\nx + 1\nx * 2 + 2")
+@requirement
+async def the_value_of_the_last_expression_is_shown(interpreter: Interpreter) -> None:
+    result = await run_in(interpreter, "x = 20\nx + 1\nx * 2 + 2")
 
-        assert _only(result).kind == "value", describe_cell(result)
-        assert _only(result).text == "42", describe_cell(result)
-        assert await value_in(interpreter, "_ + 1") == "43"
-
-
-@promise
-async def nothing_is_shown_for_none_statements_and_semicolons(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        for source in ("None", "x = 1", "x;", "x ;  # quiet", "print('out')", "", "# nothing"):
-            result = await run_in(interpreter, source)
-
-            assert result.outputs == (), f"{source!r}: {describe_cell(result)}"
+    assert _only(result).kind == "value", describe_cell(result)
+    assert _only(result).text == "42", describe_cell(result)
+    assert await value_in(interpreter, "_ + 1") == "43"
 
 
-@promise
-async def a_semicolon_in_a_string_shows_the_value(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        assert await value_in(interpreter, "'a;'") == "'a;'"
+@requirement
+async def nothing_is_shown_for_none_statements_and_semicolons(interpreter: Interpreter) -> None:
+    for source in ("None", "x = 1", "x;", "x ;  # quiet", "print('out')", "", "# nothing"):
+        result = await run_in(interpreter, source)
+
+        assert result.outputs == (), f"{source!r}: {describe_cell(result)}"
 
 
-@promise
-async def things_are_displayed_on_the_way_and_in_order(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        result = await run_in(interpreter, "for n in (1, 2):\n    display(n)\ndisplay(3, 4)\n5")
-
-        shown = [(output.kind, output.text) for output in result.outputs]
-        assert shown == [
-            *(("display", str(number)) for number in (1, 2, 3, 4)),
-            ("value", "5"),
-        ], describe_cell(result)
+@requirement
+async def a_semicolon_in_a_string_shows_the_value(interpreter: Interpreter) -> None:
+    assert await value_in(interpreter, "'a;'") == "'a;'"
 
 
-@promise
-async def objects_are_shown_in_every_form_they_have(backend: SandboxBackend) -> None:
+@requirement
+async def things_are_displayed_on_the_way_and_in_order(interpreter: Interpreter) -> None:
+    result = await run_in(interpreter, "for n in (1, 2):\n    display(n)\ndisplay(3, 4)\n5")
+
+    shown = [(output.kind, output.text) for output in result.outputs]
+    assert shown == [
+        *(("display", str(number)) for number in (1, 2, 3, 4)),
+        ("value", "5"),
+    ], describe_cell(result)
+
+
+@requirement
+async def objects_are_shown_in_every_form_they_have(interpreter: Interpreter) -> None:
     source = """
         class Shown:
             def __repr__(self): return "plain"
@@ -81,22 +77,21 @@ async def objects_are_shown_in_every_form_they_have(backend: SandboxBackend) -> 
             def _repr_json_(self): return {"a": [1]}
         Shown()
     """
-    async with open_session(backend) as interpreter:
-        forms = dict(_only(await run_in(interpreter, source)).forms)
+    forms = dict(_only(await run_in(interpreter, source)).forms)
 
-        assert json.loads(forms.pop("application/json")) == {"a": [1]}
-        assert forms == {
-            "text/plain": b"plain",
-            "text/html": b"<b>html</b>",
-            "image/png": b"png",
-            "image/svg+xml": b"<svg/>",
-            "text/markdown": b"**md**",
-            "text/latex": b"$x$",
-        }
+    assert json.loads(forms.pop("application/json")) == {"a": [1]}
+    assert forms == {
+        "text/plain": b"plain",
+        "text/html": b"<b>html</b>",
+        "image/png": b"png",
+        "image/svg+xml": b"<svg/>",
+        "text/markdown": b"**md**",
+        "text/latex": b"$x$",
+    }
 
 
-@promise
-async def a_form_that_fails_is_not_the_cells_failure(backend: SandboxBackend) -> None:
+@requirement
+async def a_form_that_fails_is_not_the_cells_failure(interpreter: Interpreter) -> None:
     source = """
         class Broken:
             def __repr__(self): raise RuntimeError("no")
@@ -106,153 +101,141 @@ async def a_form_that_fails_is_not_the_cells_failure(backend: SandboxBackend) ->
             def _repr_mimebundle_(self, **kwargs): raise KeyError
         Broken()
     """
-    async with open_session(backend) as interpreter:
-        output = _only(await run_in(interpreter, source))
+    output = _only(await run_in(interpreter, source))
 
-        assert "Broken" in output.text
-        assert output.forms["text/markdown"] == b"fine"
-        assert not {"text/html", "image/png"} & output.forms.keys()
-
-
-@promise
-async def data_is_shown_as_json_too(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        output = _only(await run_in(interpreter, "{'a': [1, None, 'é']}"))
-        other = _only(await run_in(interpreter, "{'a': {1, 2}}"))
-
-        assert json.loads(output.forms["application/json"]) == {"a": [1, None, "é"]}
-        assert "application/json" not in other.forms
+    assert "Broken" in output.text
+    assert output.forms["text/markdown"] == b"fine"
+    assert not {"text/html", "image/png"} & output.forms.keys()
 
 
-@promise
-async def long_text_is_cut_and_large_forms_are_left_out(backend: SandboxBackend) -> None:
+@requirement
+async def data_is_shown_as_json_too(interpreter: Interpreter) -> None:
+    output = _only(await run_in(interpreter, "{'a': [1, None, 'é']}"))
+    other = _only(await run_in(interpreter, "{'a': {1, 2}}"))
+
+    assert json.loads(output.forms["application/json"]) == {"a": [1, None, "é"]}
+    assert "application/json" not in other.forms
+
+
+@requirement
+async def long_text_is_cut_and_large_forms_are_left_out(interpreter: Interpreter) -> None:
     source = """
         class Large:
             def __repr__(self): return "x" * (1 << 20)
             def _repr_html_(self): return "y" * (40 << 20)
         Large()
     """
-    async with open_session(backend) as interpreter:
-        output = _only(await run_in(interpreter, source))
+    output = _only(await run_in(interpreter, source))
 
-        assert output.dropped == ("text/html",), str(output.dropped)
-        assert output.text.startswith("xxx")
-        assert len(output.text) < 1 << 20
-        assert "1048576 characters" in output.text[-40:]
+    assert output.dropped == ("text/html",), str(output.dropped)
+    assert output.text.startswith("xxx")
+    assert len(output.text) < 1 << 20
+    assert "1048576 characters" in output.text[-40:]
 
 
-@promise
-async def a_cell_that_shows_too_much_hands_over_some_of_it(backend: SandboxBackend) -> None:
+@requirement
+async def a_cell_that_shows_too_much_hands_over_some_of_it(interpreter: Interpreter) -> None:
     source = "for n in range(2000):\n    display('z' * 60000)"
-    async with open_session(backend) as interpreter:
-        result = await run_in(interpreter, source)
+    result = await run_in(interpreter, source)
 
-        total = sum(len(form) for output in result.outputs for form in output.forms.values())
-        assert 0 < total <= _MOST_BYTES, f"{total} bytes"
-        assert len(result.outputs) < 2000
-        assert await value_in(interpreter, "n") == "1999"
-
-
-@promise
-async def a_traceback_shows_lines_of_this_and_earlier_cells(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        await run_in(interpreter, "def divide(n):\n    return n / 0  # the guilty line")
-        error = await _error_of(interpreter, "x = 1\ndivide(x)")
-        text = "\n".join(error.traceback)
-
-        assert (error.name, error.message) == ("ZeroDivisionError", "division by zero")
-        assert "divide(x)" in text, text
-        assert "# the guilty line" in text, text
-        frames = [line for line in error.traceback if line.startswith("  File ")]
-        assert len(frames) == 2, text
+    total = sum(len(form) for output in result.outputs for form in output.forms.values())
+    assert 0 < total <= _MOST_BYTES, f"{total} bytes"
+    assert len(result.outputs) < 2000
+    assert await value_in(interpreter, "n") == "1999"
 
 
-@promise
-async def a_traceback_leaves_out_frames_of_libraries(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        error = await _error_of(interpreter, "import json\njson.loads('nothing')")
-        text = "\n".join(error.traceback)
+@requirement
+async def a_traceback_shows_lines_of_this_and_earlier_cells(interpreter: Interpreter) -> None:
+    await run_in(interpreter, "def divide(n):\n    return n / 0  # the guilty line")
+    error = await _error_of(interpreter, "x = 1\ndivide(x)")
+    text = "\n".join(error.traceback)
 
-        assert error.name == "JSONDecodeError", text
-        assert len([line for line in error.traceback if line.startswith("  File ")]) == 1, text
-        assert "json.loads('nothing')" in text, text
+    assert (error.name, error.message) == ("ZeroDivisionError", "division by zero")
+    assert "divide(x)" in text, text
+    assert "# the guilty line" in text, text
+    frames = [line for line in error.traceback if line.startswith("  File ")]
+    assert len(frames) == 2, text
 
 
-@promise
-async def chained_exceptions_are_told_both(backend: SandboxBackend) -> None:
+@requirement
+async def a_traceback_leaves_out_frames_of_libraries(interpreter: Interpreter) -> None:
+    error = await _error_of(interpreter, "import json\njson.loads('nothing')")
+    text = "\n".join(error.traceback)
+
+    assert error.name == "JSONDecodeError", text
+    assert len([line for line in error.traceback if line.startswith("  File ")]) == 1, text
+    assert "json.loads('nothing')" in text, text
+
+
+@requirement
+async def chained_exceptions_are_told_both(interpreter: Interpreter) -> None:
     source = (
         "try:\n    {}['key']\nexcept KeyError as error:\n    raise ValueError('bad') from error"
     )
-    async with open_session(backend) as interpreter:
-        error = await _error_of(interpreter, source)
-        text = "\n".join(error.traceback)
+    error = await _error_of(interpreter, source)
+    text = "\n".join(error.traceback)
 
-        assert error.name == "ValueError", text
-        assert "KeyError: 'key'" in text, text
-        assert "direct cause" in text, text
-
-
-@promise
-async def a_syntax_error_is_marked_in_its_line(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        error = await _error_of(interpreter, "x = 1\nif x\n    pass\n")
-
-        assert error.name == "SyntaxError", str(error)
-        place = error.traceback.index("    if x")
-        assert error.traceback[place + 1].strip() == "^", str(error)
+    assert error.name == "ValueError", text
+    assert "KeyError: 'key'" in text, text
+    assert "direct cause" in text, text
 
 
-@promise
-async def exceptions_that_cannot_be_told_are_told_all_the_same(backend: SandboxBackend) -> None:
+@requirement
+async def a_syntax_error_is_marked_in_its_line(interpreter: Interpreter) -> None:
+    error = await _error_of(interpreter, "x = 1\nif x\n    pass\n")
+
+    assert error.name == "SyntaxError", str(error)
+    place = error.traceback.index("    if x")
+    assert error.traceback[place + 1].strip() == "^", str(error)
+
+
+@requirement
+async def exceptions_that_cannot_be_told_are_told_all_the_same(interpreter: Interpreter) -> None:
     source = """
         class Odd(Exception):
             def __str__(self): raise RuntimeError
         raise Odd
     """
     deep = "def f():\n    f()\nf()"
-    async with open_session(backend) as interpreter:
-        result = await interpreter.run_cell(source.replace("\n        ", "\n"))
-        endless = await _error_of(interpreter, deep)
+    result = await interpreter.run_cell(source.replace("\n        ", "\n"))
+    endless = await _error_of(interpreter, deep)
 
-        assert result.error is not None, describe_cell(result)
-        assert result.error.name == "Odd", describe_cell(result)
-        assert endless.name == "RecursionError"
-        assert len(endless.traceback) < 500
-        assert await value_in(interpreter, "6 * 7") == "42"
+    assert result.error is not None, describe_cell(result)
+    assert result.error.name == "Odd", describe_cell(result)
+    assert endless.name == "RecursionError"
+    assert len(endless.traceback) < 500
+    assert await value_in(interpreter, "6 * 7") == "42"
 
 
-@promise
-async def a_cell_may_await(backend: SandboxBackend) -> None:
+@requirement
+async def a_cell_may_await(interpreter: Interpreter) -> None:
     source = "import asyncio\nasync def six():\n    await asyncio.sleep(0.01)\n    return 6\n"
-    async with open_session(backend) as interpreter:
-        assert await value_in(interpreter, source + "await six() * 7") == "42"
-        assert await value_in(interpreter, "await asyncio.gather(six(), six())") == "[6, 6]"
+    assert await value_in(interpreter, source + "await six() * 7") == "42"
+    assert await value_in(interpreter, "await asyncio.gather(six(), six())") == "[6, 6]"
 
 
-@promise
-async def a_table_is_shown_as_text_and_as_html(backend: SandboxBackend) -> None:
-    async with open_session(backend) as interpreter:
-        if not await _has(interpreter, "pandas"):
-            return
-        await run_in(interpreter, "import pandas as pd\ntable = pd.DataFrame({'n': range(10_000)})")
-        output = _only(await run_in(interpreter, "table"))
+@requirement
+async def a_table_is_shown_as_text_and_as_html(interpreter: Interpreter) -> None:
+    if not await _has(interpreter, "pandas"):
+        return
+    await run_in(interpreter, "import pandas as pd\ntable = pd.DataFrame({'n': range(10_000)})")
+    output = _only(await run_in(interpreter, "table"))
 
-        assert "10000 rows" in output.text, output.text
-        assert b"<table" in output.forms["text/html"]
-        assert len(output.forms["text/html"]) < 1 << 20
+    assert "10000 rows" in output.text, output.text
+    assert b"<table" in output.forms["text/html"]
+    assert len(output.forms["text/html"]) < 1 << 20
 
 
-@promise
-async def figures_are_shown_without_being_saved(backend: SandboxBackend) -> None:
+@requirement
+async def figures_are_shown_without_being_saved(interpreter: Interpreter) -> None:
     draw = "import matplotlib.pyplot as plt\n_ = plt.figure(figsize=(1, 1))\nplt.plot([1, 2]);"
-    async with open_session(backend) as interpreter:
-        if not await _has(interpreter, "matplotlib"):
-            return
-        left_open = await run_in(interpreter, draw)
-        shown = await run_in(interpreter, f"{draw}\nplt.show()\nprint(len(plt.get_fignums()))")
+    if not await _has(interpreter, "matplotlib"):
+        return
+    left_open = await run_in(interpreter, draw)
+    shown = await run_in(interpreter, f"{draw}\nplt.show()\nprint(len(plt.get_fignums()))")
 
-        for result in (left_open, shown):
-            output = _only(result)
-            assert output.kind == "display", describe_cell(result)
-            assert output.forms["image/png"].startswith(_PNG), describe_cell(result)
-        assert shown.execution.stdout == "0\n", describe_cell(shown)
+    for result in (left_open, shown):
+        output = _only(result)
+        assert output.kind == "display", describe_cell(result)
+        assert output.forms["image/png"].startswith(_PNG), describe_cell(result)
+    assert shown.execution.stdout == "0\n", describe_cell(shown)

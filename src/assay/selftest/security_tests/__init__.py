@@ -1,5 +1,6 @@
 """Security suite: attacks that every sandbox must stop, each with a control for its detector."""
 
+from assay.selftest.checks import checks_in
 from assay.selftest.security_tests import (
     equipment,
     floods,
@@ -14,25 +15,18 @@ from assay.selftest.security_tests import (
     races,
     resources,
 )
-from assay.selftest.security_tests.attack import HostileCase, cases_in, check_case
 
-__all__ = ["CASES", "HostileCase", "check_case"]
-
-CASES: tuple[HostileCase, ...] = tuple(
-    case
-    for module in (
-        kernel_surface,
-        host_data,
-        privileges,
-        processes,
-        network,
-        equipment,
-        protocol,
-        host_files,
-        races,
-        resources,
-        floods,
-        interpreters,
-    )
-    for case in cases_in(module)
+ATTACKS = checks_in(
+    kernel_surface,
+    host_data,
+    privileges,
+    processes,
+    network,
+    equipment,
+    protocol,
+    host_files,
+    races,
+    resources,
+    floods,
+    interpreters,
 )

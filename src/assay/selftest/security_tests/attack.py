@@ -13,23 +13,26 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Literal, cast
+from typing import Literal, TypeVar
 
 import anyio
 from anyio.abc import Process
 
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, Reason, SandboxSpec
 from assay.contracts.ports import SandboxBackend
+from assay.selftest.checks import Check
 from assay.selftest.programs import describe, python, run_alone
 
 _IPC_CREAT = 0o1000
 _IPC_RMID = 0
 _UNTOUCHED = b"nobody may change this"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,69 +308,50 @@ class AttackConfig:
         return replace(self, endings=self.endings | set(reasons))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostileCase:
-    """One attack with the control for its detector."""
-
-    name: str
-    group: Group
-    attack: Detector
-    control: Detector
-    needs: Isolation
-    """The lowest isolation level at which a backend must stop it."""
-    not_applicable_from: Isolation | None
-    """From this isolation level on the attack does not apply: its target is not the host's."""
-
-    moot_because: str
-    """The reason for the report."""
-
-    def applies_to(self, isolation: Isolation) -> bool:
-        return not self.excuse_for(isolation)
-
-    def excuse_for(self, isolation: Isolation) -> str:
-        """Return why the attack does not apply at this isolation level; empty if it does."""
-        if not isolation.satisfies(self.needs):
-            return f"needs isolation {self.needs.value!r}, and this is {isolation.value!r}"
-        if self.not_applicable_from is not None and isolation.satisfies(self.not_applicable_from):
-            return self.moot_because
-        return ""
-
-
-def build_case(
-    name: str, *, attack: Detector, control: Detector, terms: AttackConfig
-) -> HostileCase:
-    return HostileCase(
+def build_attack(name: str, *, attack: Detector, control: Detector, config: AttackConfig) -> Check:
+    """Build an attack that must find nothing, with a control that must find something."""
+    return Check(
+        suite="hostile",
+        group=config.group,
         name=name,
-        group=terms.group,
-        attack=attack,
-        control=control,
-        needs=terms.needs,
-        not_applicable_from=terms.not_applicable_from,
-        moot_because=terms.moot_because,
+        run=partial(_run_attack, attack=attack, control=control),
+        needs=config.needs,
+        not_applicable_from=config.not_applicable_from,
+        moot_because=config.moot_because,
     )
 
 
-def cases_in(module: ModuleType) -> tuple[HostileCase, ...]:
-    """Return a module's attacks, alone or in tuples, in source order."""
-    found: list[HostileCase] = []
-    for value in vars(module).values():
-        # The values of a module have no known type; only the type tests below count.
-        members = cast("tuple[object, ...]", value if isinstance(value, tuple) else (value,))
-        found += [member for member in members if isinstance(member, HostileCase)]
-    return tuple(found)
+def build_attacks(
+    rows: Mapping[str, T],
+    detector: Callable[[AttackContext, T], Awaitable[Finding]],
+    *,
+    control: Detector,
+    config: AttackConfig,
+    name: str = "{name}",
+) -> tuple[Check, ...]:
+    """Build one attack for each row: its name, and what the detector receives."""
+    return tuple(
+        build_attack(
+            name.format(name=row),
+            attack=lambda context, value=value: detector(context, value),
+            control=control,
+            config=config,
+        )
+        for row, value in rows.items()
+    )
 
 
-async def check_case(case: HostileCase, backend: SandboxBackend) -> None:
+async def _run_attack(backend: SandboxBackend, *, attack: Detector, control: Detector) -> None:
     """Run one attack with its control. Host and backend must work afterwards.
 
     Raises:
         AssertionError: If the attack succeeded, or its detector cannot fire.
     """
     async with open_canaries() as canaries:
-        finding = await case.control(AttackContext(backend=backend, canaries=canaries))
+        finding = await control(AttackContext(backend=backend, canaries=canaries))
     assert finding.breached, f"the detector did not fire on its control: {finding.evidence}"
     async with open_canaries() as canaries:
-        finding = await case.attack(AttackContext(backend=backend, canaries=canaries))
+        finding = await attack(AttackContext(backend=backend, canaries=canaries))
         assert not finding.breached, f"breached: {finding.evidence}"
         harm = canaries.harm()
         assert not harm, f"the host was touched: {'; '.join(harm)}"

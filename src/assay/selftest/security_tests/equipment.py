@@ -13,7 +13,8 @@ from assay.selftest.security_tests.probe import (
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
     OPEN_ANY_FOR_WRITING,
-    probing,
+    build_probe,
+    build_probes,
 )
 
 _WITH_HOSTS = AttackConfig(
@@ -57,12 +58,12 @@ _PLACES = {
 }
 
 CONNECTIONS = tuple(
-    probing(
+    build_probe(
         f"{name}_is_not_reached_through_the_gate",
         detector=_ANSWERED,
         attack=f"CONNECT = lambda: socket.create_connection(({address!r}, {port}), timeout=3)",
         control=_ANSWERED_CONTROL,
-        terms=_WITH_HOSTS,
+        config=_WITH_HOSTS,
     )
     for name, (address, port) in _PLACES.items()
 )
@@ -100,12 +101,12 @@ def ASK():
 """
 
 NAMES = tuple(
-    probing(
+    build_probe(
         f"{case}_has_no_answer",
         detector=_RESOLVED,
         attack=f"NAME, KIND, SERVER = {name!r}, {kind}, {server!r}\nimport socket\n" + _ASKED,
         control=_RESOLVED_CONTROL,
-        terms=_WITH_HOSTS,
+        config=_WITH_HOSTS,
     )
     for case, (name, kind, server) in {
         "a_name_that_carries_a_message": (b"c2VjcmV0.example.net", 1, "127.0.0.1"),
@@ -117,23 +118,21 @@ NAMES = tuple(
     }.items()
 )
 
-SOCKETS = tuple(
-    probing(
-        f"{name}_is_refused_with_hosts_too",
-        detector=MAKE_SOCKET,
-        attack=f"MAKE = lambda socket: socket.socket{arguments}",
-        control=MAKE_SOCKET_CONTROL,
-        terms=_WITH_HOSTS,
-    )
-    for name, arguments in {
+SOCKETS = build_probes(
+    {
         "a_raw_socket": "(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)",
         "a_packet_socket": "(socket.AF_PACKET, socket.SOCK_RAW, 0)",
         "a_socket_to_the_kernel": "(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
         "a_virtual_machine_socket": "(socket.AF_VSOCK, socket.SOCK_STREAM, 0)",
-    }.items()
+    },
+    name="{name}_is_refused_with_hosts_too",
+    detector=MAKE_SOCKET,
+    attack="MAKE = lambda socket: socket.socket{row}",
+    control=MAKE_SOCKET_CONTROL,
+    config=_WITH_HOSTS,
 )
 
-WRITING = probing(
+WRITING = build_probe(
     "files_of_packages_cannot_be_opened_for_writing",
     detector=OPEN_ANY_FOR_WRITING,
     attack="""
@@ -147,10 +146,10 @@ WRITING = probing(
         open("planted", "w").close()
         TARGETS = ["missing", "planted"]
     """,
-    terms=_WITH_PACKAGES,
+    config=_WITH_PACKAGES,
 )
 
-NEIGHBOURS = probing(
+NEIGHBOURS = build_probe(
     "the_packages_of_others_are_not_there",
     detector=LIST_ANY,
     attack="""
@@ -159,7 +158,7 @@ NEIGHBOURS = probing(
         TARGETS = ["/layers", os.path.join(folder, "..", "..", "..", "layers")]
     """,
     control=LIST_CONTROL,
-    terms=replace(
+    config=replace(
         _WITH_PACKAGES,
         needs=Isolation.ISOLATED,
         not_applicable_from=Isolation.KERNEL,

@@ -1,52 +1,47 @@
 """Attacks on countable resources: processes, files, output, arguments."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import Command, Limits, Program, Reason
+from assay.contracts.execution import Command, Reason
+from assay.selftest.checks import Check
 from assay.selftest.programs import describe, python, run_alone, shell
 from assay.selftest.security_tests.attack import (
     TIGHT,
     AttackConfig,
     AttackContext,
     Finding,
-    HostileCase,
-    build_case,
+    build_attack,
+    build_attacks,
 )
-from assay.selftest.security_tests.probe import CALL, probing
+from assay.selftest.security_tests.probe import CALL, build_probe, build_probes
 
-_TERMS = AttackConfig(group="resources")
-_CROWDED = _TERMS.ending(Reason.TOO_MANY_PROCESSES, Reason.OUT_OF_MEMORY)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flood:
-    """An attack that requests MANY of a resource."""
-
-    name: str
-    one_more: str
-    """Defines `one_more(number)`, which raises when the resource is used up."""
-    many: int
-    few: int
-    terms: AttackConfig = _TERMS
-
-    def case(self) -> HostileCase:
-        detector = f"{self.one_more}\njudge(lambda: [one_more(n) for n in range(MANY)] and MANY)"
-        return probing(
-            self.name,
-            detector=detector,
-            attack=f"MANY = {self.many}",
-            control=f"MANY = {self.few}",
-            terms=self.terms,
-        )
+_CONFIG = AttackConfig(group="resources")
+_CROWDED = _CONFIG.ending(Reason.TOO_MANY_PROCESSES, Reason.OUT_OF_MEMORY)
 
 
-_FLOODS = (
-    _Flood(
-        name="a_flood_of_processes_is_stopped",
-        one_more="""
+def _flood(
+    name: str, one_more: str, *, many: int, few: int = 4, config: AttackConfig = _CONFIG
+) -> Check:
+    """Build an attack that requests MANY of a resource.
+
+    `one_more` defines `one_more(number)`, which raises when the resource is used up.
+    """
+    return build_probe(
+        name,
+        detector=f"{one_more}\njudge(lambda: [one_more(n) for n in range(MANY)] and MANY)",
+        attack=f"MANY = {many}",
+        control=f"MANY = {few}",
+        config=config,
+    )
+
+
+FLOODS = (
+    _flood(
+        "a_flood_of_processes_is_stopped",
+        """
 import time
 def one_more(number):
     if os.fork() == 0:
@@ -54,79 +49,74 @@ def one_more(number):
         os._exit(0)
 """,
         many=500,
-        few=4,
-        terms=_CROWDED,
+        config=_CROWDED,
     ),
-    _Flood(
-        name="a_flood_of_threads_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_threads_is_stopped",
+        """
 import threading
 def one_more(number):
     threading.Thread(target=threading.Event().wait, daemon=True).start()
 """,
         many=2000,
-        few=4,
-        terms=_CROWDED,
+        config=_CROWDED,
     ),
-    _Flood(
-        name="a_flood_of_the_dead_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_the_dead_is_stopped",
+        """
 def one_more(number):
     if os.fork() == 0:
         os._exit(0)
 """,
         many=500,
-        few=4,
-        terms=_CROWDED,
+        config=_CROWDED,
     ),
-    _Flood(
-        name="a_flood_of_descriptors_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_descriptors_is_stopped",
+        """
 kept = []
 def one_more(number):
     kept.append(os.dup(0))
 """,
         many=5000,
-        few=4,
     ),
-    _Flood(
-        name="a_flood_of_sockets_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_sockets_is_stopped",
+        """
 import socket
 kept = []
 def one_more(number):
     kept.append(socket.socketpair())
 """,
         many=5000,
-        few=4,
     ),
-    _Flood(
-        name="a_flood_of_files_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_files_is_stopped",
+        """
 def one_more(number):
     os.close(os.open(f"file-{number}", os.O_CREAT | os.O_WRONLY))
 """,
         many=200_000,
         few=20,
-        terms=_TERMS.within(replace(TIGHT, disk_mb=4, wall_s=20.0, cpu_s=20.0)).ending(
+        config=_CONFIG.within(replace(TIGHT, disk_mb=4, wall_s=20.0, cpu_s=20.0)).ending(
             Reason.DISK_FULL, Reason.OUT_OF_MEMORY
         ),
     ),
-    _Flood(
-        name="a_flood_of_links_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_links_is_stopped",
+        """
 def one_more(number):
     os.symlink("x" * 4000, f"link-{number}")
 """,
         many=200_000,
         few=20,
-        terms=_TERMS.within(replace(TIGHT, disk_mb=4, wall_s=20.0, cpu_s=20.0)).ending(
+        config=_CONFIG.within(replace(TIGHT, disk_mb=4, wall_s=20.0, cpu_s=20.0)).ending(
             Reason.DISK_FULL, Reason.OUT_OF_MEMORY
         ),
     ),
-    _Flood(
-        name="a_flood_of_attributes_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_attributes_is_stopped",
+        """
 open("file", "w").close()
 def one_more(number):
     try:
@@ -136,12 +126,11 @@ def one_more(number):
             raise  # where there are none, the control counts for nothing but itself
 """,
         many=5000,
-        few=4,
-        terms=_TERMS.ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY).against_the_hosts_kernel(),
+        config=_CONFIG.ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY).against_the_hosts_kernel(),
     ),
-    _Flood(
-        name="a_flood_of_inotify_instances_leaves_some_to_the_user",
-        one_more="""
+    _flood(
+        "a_flood_of_inotify_instances_leaves_some_to_the_user",
+        """
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)
 def one_more(number):
@@ -152,12 +141,11 @@ def one_more(number):
         # Where there are none, the control counts for nothing but itself.
 """,
         many=40,
-        few=4,
-        terms=_TERMS.within(replace(TIGHT, open_files=256)).against_the_hosts_kernel(),
+        config=_CONFIG.within(replace(TIGHT, open_files=256)).against_the_hosts_kernel(),
     ),
-    _Flood(
-        name="a_flood_of_queued_signals_is_stopped",
-        one_more="""
+    _flood(
+        "a_flood_of_queued_signals_is_stopped",
+        """
 import ctypes, signal
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 libc = ctypes.CDLL(None, use_errno=True)
@@ -166,11 +154,8 @@ def one_more(number):
         raise OSError(ctypes.get_errno(), "sigqueue")
 """,
         many=500_000,
-        few=4,
     ),
 )
-
-FLOODS = tuple(flood.case() for flood in _FLOODS)
 
 _LIMITS = {
     "processes": "resource.RLIMIT_NPROC",
@@ -179,26 +164,24 @@ _LIMITS = {
     "locked_memory": "resource.RLIMIT_MEMLOCK",
 }
 
-RAISED_LIMITS = tuple(
-    probing(
-        f"the_limit_on_{name}_cannot_be_raised",
-        detector=CALL,
-        attack=f"""
-            import resource
-            unlimited = resource.RLIM_INFINITY
-            ACT = lambda: resource.setrlimit({limit}, (unlimited, unlimited))
-        """,
-        control=f"""
-            import resource
-            ACT = lambda: resource.getrlimit({limit})
-        """,
-        terms=_TERMS,
-    )
-    for name, limit in _LIMITS.items()
+RAISED_LIMITS = build_probes(
+    _LIMITS,
+    name="the_limit_on_{name}_cannot_be_raised",
+    detector=CALL,
+    attack="""
+        import resource
+        unlimited = resource.RLIM_INFINITY
+        ACT = lambda: resource.setrlimit({row}, (unlimited, unlimited))
+    """,
+    control="""
+        import resource
+        ACT = lambda: resource.getrlimit({row})
+    """,
+    config=_CONFIG,
 )
 
 
-SOFT_LIMITS = probing(
+SOFT_LIMITS = build_probe(
     "no_soft_limit_can_be_raised",
     detector="""
         import resource
@@ -224,11 +207,11 @@ SOFT_LIMITS = probing(
         resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
         NAMES = ("NOFILE",)
     """,
-    terms=_TERMS.against_the_hosts_kernel(),
+    config=_CONFIG.against_the_hosts_kernel(),
 )
 
 
-async def _bomb(arena: AttackContext, *, generations: int, too_many: int) -> Finding:
+async def _bomb(context: AttackContext, *, generations: int, too_many: int) -> Finding:
     """Let every process fork repeatedly; each fork leaves a mark."""
     source = f"""
         import os, time
@@ -243,30 +226,30 @@ async def _bomb(arena: AttackContext, *, generations: int, too_many: int) -> Fin
                 file.write(b".")
         time.sleep(0.2)
     """
-    async with arena.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox:
+    async with context.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox:
         result = await sandbox.run(python(source))
         assert "forking" in result.stdout, f"nothing was tested: {describe(result)}"
         born = len(await sandbox.read_file(PurePosixPath("born")))
     return Finding(breached=born > too_many, evidence=f"{born} marks were left")
 
 
-FORK_BOMB = build_case(
+FORK_BOMB = build_attack(
     "a_fork_bomb_is_stopped",
     # Every fork leaves two marks, and an exited process makes room for another; a monitor needs a
     # moment to detect it. An unstopped bomb leaves 256 for every allowed process.
     attack=partial(_bomb, generations=12, too_many=40 * TIGHT.processes),
     control=partial(_bomb, generations=3, too_many=5),
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 
-async def _completes(arena: AttackContext, *, program: Program, limits: Limits) -> Finding:
+async def _completes(context: AttackContext, script: str) -> Finding:
     """Check whether a program runs to its end."""
-    result = await run_alone(arena.backend, program, limits)
+    result = await run_alone(context.backend, shell(script), TIGHT)
     tried = result.stdout_bytes or result.stderr_bytes
     assert tried, f"nothing was tested: {describe(result)}"
     kept = max(len(result.stdout_bytes), len(result.stderr_bytes))
-    assert kept <= limits.output_bytes, f"{kept} bytes were kept"
+    assert kept <= TIGHT.output_bytes, f"{kept} bytes were kept"
     return Finding(breached=result.reason is Reason.COMPLETED, evidence=describe(result))
 
 
@@ -282,21 +265,18 @@ _OUTPUT_BOMBS = {
     "a_bomb_of_empty_lines_is_stopped": "yes ''",
 }
 
-OUTPUT_BOMBS = tuple(
-    build_case(
-        name,
-        attack=partial(_completes, program=shell(script), limits=TIGHT),
-        control=partial(_completes, program=shell("head -c 1000 /dev/zero"), limits=TIGHT),
-        terms=_TERMS,
-    )
-    for name, script in _OUTPUT_BOMBS.items()
+OUTPUT_BOMBS = build_attacks(
+    _OUTPUT_BOMBS,
+    _completes,
+    control=partial(_completes, script="head -c 1000 /dev/zero"),
+    config=_CONFIG,
 )
 
 
-async def _starts(arena: AttackContext, *, program: Command) -> Finding:
+async def _starts(context: AttackContext, program: Command) -> Finding:
     """Check whether a program starts; a regular error is fine."""
     try:
-        result = await run_alone(arena.backend, program, TIGHT)
+        result = await run_alone(context.backend, program, TIGHT)
     except UsageError as error:
         return Finding(breached=False, evidence=str(error))
     started = result.reason is not Reason.COULD_NOT_START
@@ -310,12 +290,9 @@ _GIANTS = {
     "a_giant_program_name_is_refused": Command(argv=("x" * 100_000,)),
 }
 
-GIANTS = tuple(
-    build_case(
-        name,
-        attack=partial(_starts, program=program),
-        control=partial(_starts, program=Command(argv=("true",))),
-        terms=_TERMS,
-    )
-    for name, program in _GIANTS.items()
+GIANTS = build_attacks(
+    _GIANTS,
+    _starts,
+    control=partial(_starts, program=Command(argv=("true",))),
+    config=_CONFIG,
 )

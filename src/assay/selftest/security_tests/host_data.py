@@ -13,7 +13,7 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
 )
 from assay.selftest.security_tests.probe import (
     FIND_IN,
@@ -22,26 +22,27 @@ from assay.selftest.security_tests.probe import (
     OPEN_ANY_FOR_WRITING,
     READ_ANY,
     READ_CONTROL,
-    probing,
+    build_probe,
+    build_probes,
 )
 
 _PATIENT = replace(TIGHT, wall_s=30.0, cpu_s=30.0)
 """For attackers that search all files and processes."""
-_TERMS = AttackConfig(group="host_data")
-_APART = replace(_TERMS, needs=Isolation.ISOLATED)
-_SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
+_CONFIG = AttackConfig(group="host_data")
+_APART = replace(_CONFIG, needs=Isolation.ISOLATED)
+_SHARED_KERNEL = replace(_CONFIG, not_applicable_from=Isolation.KERNEL)
 _OF_AN_IMAGE = frozenset({"logs_and_spools_are_not_listed"})
 _DEVICES = frozenset({"file_systems_and_tunnels_cannot_be_made", "consoles_cannot_be_written"})
 
 
-def _terms(name: str) -> AttackConfig:
+def _config(name: str) -> AttackConfig:
     if name in _OF_AN_IMAGE:
         because = "the files of such a backend are those of an image"
-        return replace(_TERMS, not_applicable_from=Isolation.KERNEL, moot_because=because)
+        return replace(_CONFIG, not_applicable_from=Isolation.KERNEL, moot_because=because)
     if name in _DEVICES:
         because = "the devices are those of a kernel that is not the host's"
-        return replace(_TERMS, not_applicable_from=Isolation.KERNEL, moot_because=because)
-    return _TERMS
+        return replace(_CONFIG, not_applicable_from=Isolation.KERNEL, moot_because=because)
+    return _CONFIG
 
 
 _UNREADABLE = {
@@ -87,15 +88,12 @@ _UNREADABLE = {
     ),
 }
 
-UNREADABLE = tuple(
-    probing(
-        name,
-        detector=READ_ANY,
-        attack=f"TARGETS = {targets}",
-        control=READ_CONTROL,
-        terms=_TERMS,
-    )
-    for name, targets in _UNREADABLE.items()
+UNREADABLE = build_probes(
+    _UNREADABLE,
+    detector=READ_ANY,
+    attack="TARGETS = {row}",
+    control=READ_CONTROL,
+    config=_CONFIG,
 )
 
 _UNLISTED = {
@@ -112,11 +110,9 @@ _UNLISTED = {
     ),
 }
 
-UNLISTED = tuple(
-    probing(name, detector=LIST_ANY, attack=f"TARGETS = {targets}", control=LIST_CONTROL,
-            terms=_terms(name))
-    for name, targets in _UNLISTED.items()
-)  # fmt: skip
+UNLISTED = build_probes(
+    _UNLISTED, detector=LIST_ANY, attack="TARGETS = {row}", control=LIST_CONTROL, config=_config
+)
 
 _UNWRITABLE = {
     "core_pattern_cannot_be_set": "['/proc/sys/kernel/core_pattern']",
@@ -147,15 +143,12 @@ _UNWRITABLE = {
     ),
 }
 
-UNWRITABLE = tuple(
-    probing(
-        name,
-        detector=OPEN_ANY_FOR_WRITING,
-        attack=f"TARGETS = {targets}",
-        control=READ_CONTROL,
-        terms=_terms(name),
-    )
-    for name, targets in _UNWRITABLE.items()
+UNWRITABLE = build_probes(
+    _UNWRITABLE,
+    detector=OPEN_ANY_FOR_WRITING,
+    attack="TARGETS = {row}",
+    control=READ_CONTROL,
+    config=_config,
 )
 
 _UNCONNECTED = {
@@ -173,32 +166,29 @@ _UNCONNECTED = {
     ),
 }
 
-UNCONNECTED = tuple(
-    probing(
-        name,
-        detector="""
-            import socket
-            def connect_any():
-                for target in TARGETS:
-                    try:
-                        if target != "pair":
-                            socket.socket(socket.AF_UNIX).connect(target)
-                        else:
-                            mine, other = socket.socketpair()
-                            mine.send(b"connected")
-                    except OSError:
-                        continue
-                    return target
-            judge(connect_any)
-        """,
-        attack=f"TARGETS = {targets}",
-        control="TARGETS = ['/no/such/socket', 'pair']",
-        terms=_TERMS,
-    )
-    for name, targets in _UNCONNECTED.items()
+UNCONNECTED = build_probes(
+    _UNCONNECTED,
+    detector="""
+        import socket
+        def connect_any():
+            for target in TARGETS:
+                try:
+                    if target != "pair":
+                        socket.socket(socket.AF_UNIX).connect(target)
+                    else:
+                        mine, other = socket.socketpair()
+                        mine.send(b"connected")
+                except OSError:
+                    continue
+                return target
+        judge(connect_any)
+    """,
+    attack="TARGETS = {row}",
+    control="TARGETS = ['/no/such/socket', 'pair']",
+    config=_CONFIG,
 )
 
-KERNEL_ADDRESSES = probing(
+KERNEL_ADDRESSES = build_probe(
     "addresses_of_the_kernel_are_hidden",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/kallsyms', r'^0*[1-9a-f][0-9a-f]* [tTdD] '",
@@ -207,10 +197,10 @@ KERNEL_ADDRESSES = probing(
             file.write("0000000000000000 A zero\\nffffffff81000000 T _stext\\n")
         TARGET, NEEDLE = "planted", r"^0*[1-9a-f][0-9a-f]* [tTdD] "
     """,
-    terms=_SHARED_KERNEL,
+    config=_SHARED_KERNEL,
 )
 
-SHARED_MEMORY = probing(
+SHARED_MEMORY = build_probe(
     "shared_memory_of_the_host_is_not_listed",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/sysvipc/shm', rf'^ *{CANARY[\"shm_key\"]} '",
@@ -219,10 +209,10 @@ SHARED_MEMORY = probing(
             file.write(f"       key      shmid perms\\n {CANARY['shm_key']}          0   666\\n")
         TARGET, NEEDLE = "planted", rf"^ *{CANARY['shm_key']} "
     """,
-    terms=_APART,
+    config=_APART,
 )
 
-MOUNTS = probing(
+MOUNTS = build_probe(
     "mounts_do_not_show_the_canaries_of_the_host",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/self/mountinfo', CANARY['directory']",
@@ -231,10 +221,10 @@ MOUNTS = probing(
             file.write(f"22 1 8:1 {CANARY['directory']} /mnt rw - ext4 /dev/sda1 rw\\n")
         TARGET, NEEDLE = "planted", CANARY["directory"]
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
-READ_ONLY_SYSTEM = probing(
+READ_ONLY_SYSTEM = build_probe(
     "nothing_but_workspace_and_temporary_files_is_writable",
     detector="""
         import tempfile
@@ -265,7 +255,7 @@ READ_ONLY_SYSTEM = probing(
         PLACES, HERE = ["own"], "/no/such/place"
         tempfile.tempdir = "/no/such/place"
     """,
-    terms=_APART,
+    config=_APART,
 )
 
 _DUMP_ENVIRONMENTS = """
@@ -286,11 +276,11 @@ _ORDINARY_NAMES = frozenset(
 )  # fmt: skip
 
 
-async def _environments(arena: AttackContext, *, given: bool) -> Finding:
+async def _environments(context: AttackContext, *, given: bool) -> Finding:
     """Search for host variables in every environment that a program can read."""
-    secret = arena.canaries.secret
+    secret = context.canaries.secret
     program = replace(python(_DUMP_ENVIRONMENTS), env={"ASSAY_CANARY": secret} if given else {})
-    result = await run_alone(arena.backend, program, _PATIENT)
+    result = await run_alone(context.backend, program, _PATIENT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     seen = set(json.loads(result.stdout))
     leaked = {name for name, value in _host_variables() if f"{name}={value}" in seen}
@@ -312,27 +302,27 @@ def _host_variables() -> list[tuple[str, str]]:
     ]
 
 
-ENVIRONMENT = build_case(
+ENVIRONMENT = build_attack(
     "the_environment_of_the_host_is_unknown",
     attack=partial(_environments, given=False),
     control=partial(_environments, given=True),
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 
-async def _host_name(arena: AttackContext, *, forbidden: str) -> Finding:
+async def _host_name(context: AttackContext, *, forbidden: str) -> Finding:
     source = "import platform, socket; print(platform.node(), socket.gethostname())"
-    result = await run_alone(arena.backend, python(source), TIGHT)
+    result = await run_alone(context.backend, python(source), TIGHT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     names = result.stdout.split()
     return Finding(breached=(forbidden or names[0]) in names, evidence=f"it is called {names}")
 
 
-HOST_NAME = build_case(
+HOST_NAME = build_attack(
     "the_name_of_the_host_is_unknown",
     attack=partial(_host_name, forbidden=platform.node()),
     control=partial(_host_name, forbidden=""),
-    terms=_APART,
+    config=_APART,
 )
 
 _SEARCH = """
@@ -355,12 +345,12 @@ _SEARCH = """
 _LEAVE_TEMPORARY = "import sys, tempfile; open(tempfile.gettempdir() + '/' + sys.argv[1], 'w')"
 
 
-async def _other_workspace(arena: AttackContext, *, own: bool) -> Finding:
+async def _other_workspace(context: AttackContext, *, own: bool) -> Finding:
     """Write a file in one sandbox, and let another one search the whole file system for it."""
-    name = arena.canaries.secret
+    name = context.canaries.secret
     async with (
-        arena.backend.open_sandbox(_PATIENT) as one,
-        arena.backend.open_sandbox(_PATIENT) as other,
+        context.backend.open_sandbox(_PATIENT) as one,
+        context.backend.open_sandbox(_PATIENT) as other,
     ):
         owner = other if own else one
         await owner.write_file(PurePosixPath(name), b"")
@@ -370,9 +360,9 @@ async def _other_workspace(arena: AttackContext, *, own: bool) -> Finding:
     return Finding(breached=len(result.stdout.split()) > 1, evidence=result.stdout)
 
 
-OTHER_WORKSPACE = build_case(
+OTHER_WORKSPACE = build_attack(
     "the_files_of_another_sandbox_are_nowhere",
     attack=partial(_other_workspace, own=False),
     control=partial(_other_workspace, own=True),
-    terms=_TERMS,
+    config=_CONFIG,
 )

@@ -5,7 +5,7 @@ is correct; a read or write elsewhere, a hang or another error is not.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -20,11 +20,11 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    HostileCase,
-    build_case,
+    build_attack,
+    build_attacks,
 )
 
-_TERMS = AttackConfig(group="host_files")
+_CONFIG = AttackConfig(group="host_files")
 _TRAP = PurePosixPath("trap")
 _TIMEOUT_S = 20.0
 _ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
@@ -32,8 +32,8 @@ _ROOMY = replace(TIGHT, wall_s=20.0, cpu_s=20.0, memory_mb=256, disk_mb=64)
 Operation = Callable[[Sandbox], Awaitable[object]]
 
 
-async def _prepare(sandbox: Sandbox, arena: AttackContext, source: str) -> None:
-    facts = f"import os\nCANARY = {arena.canaries.facts()!r}\n"
+async def _prepare(sandbox: Sandbox, context: AttackContext, source: str) -> None:
+    facts = f"import os\nCANARY = {context.canaries.facts()!r}\n"
     program = replace(python(source), source=facts.encode() + python(source).source)
     result = await sandbox.run(program)
     assert result.succeeded, f"the trap could not be set: {describe(result)}"
@@ -50,137 +50,114 @@ async def _attempt(operation: Awaitable[object]) -> object:
         raise AssertionError(f"the host hung for {_TIMEOUT_S:g} s") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trap:
-    """A trap, the host's operation in it, and how to detect that it worked."""
-
-    name: str
-    trap: str
-    operation: Operation
-
-    async def attack(self, arena: AttackContext) -> Finding:
-        async with arena.backend.open_sandbox(_ROOMY) as sandbox:
-            await _prepare(sandbox, arena, self.trap)
-            answer = await _attempt(self.operation(sandbox))
-            return _caught(arena, answer)
+async def _springs(context: AttackContext, row: tuple[str, Operation]) -> Finding:
+    """Set a trap, and let the host work in it."""
+    trap, operation = row
+    async with context.backend.open_sandbox(_ROOMY) as sandbox:
+        await _prepare(sandbox, context, trap)
+        return _caught(context, await _attempt(operation(sandbox)))
 
 
-def _caught(arena: AttackContext, answer: object) -> Finding:
-    leaked = arena.canaries.secret in str(answer)
-    if arena.canaries.touched() or leaked:
+def _caught(context: AttackContext, answer: object) -> Finding:
+    leaked = context.canaries.secret in str(answer)
+    if context.canaries.touched() or leaked:
         return Finding(breached=True, evidence=f"the host was led astray: {answer!r:.200}")
     return Finding(breached=False, evidence=f"{answer!r:.200}")
 
 
-async def _touch_it(arena: AttackContext) -> Finding:
+async def _touch_it(context: AttackContext) -> Finding:
     """Show that the detector sees a changed canary."""
-    arena.canaries.writable_file.write_bytes(b"changed")
-    return _caught(arena, None)
+    context.canaries.writable_file.write_bytes(b"changed")
+    return _caught(context, None)
 
 
-async def _show_it(arena: AttackContext) -> Finding:
+async def _show_it(context: AttackContext) -> Finding:
     """Show that the detector sees the secret in what the host reads."""
-    async with arena.backend.open_sandbox(TIGHT) as sandbox:
-        await sandbox.write_file(_TRAP, arena.canaries.secret.encode())
-        return _caught(arena, await _attempt(sandbox.read_file(_TRAP)))
+    async with context.backend.open_sandbox(TIGHT) as sandbox:
+        await sandbox.write_file(_TRAP, context.canaries.secret.encode())
+        return _caught(context, await _attempt(sandbox.read_file(_TRAP)))
 
 
-_READING = (
-    _Trap(
-        name="reading_a_link_does_not_read_the_host",
-        trap="os.symlink(CANARY['secret_file'], 'trap')",
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+_READING: dict[str, tuple[str, Operation]] = {
+    "reading_a_link_does_not_read_the_host": (
+        "os.symlink(CANARY['secret_file'], 'trap')",
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="reading_below_a_linked_directory_does_not_read_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: sandbox.read_file(_TRAP / "secret"),
+    "reading_below_a_linked_directory_does_not_read_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: sandbox.read_file(_TRAP / "secret"),
     ),
-    _Trap(
-        name="reading_a_relative_link_does_not_read_the_host",
-        trap="os.symlink('../' * 30 + CANARY['secret_file'].lstrip('/'), 'trap')",
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    "reading_a_relative_link_does_not_read_the_host": (
+        "os.symlink('../' * 30 + CANARY['secret_file'].lstrip('/'), 'trap')",
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="reading_a_chain_of_links_does_not_read_the_host",
-        trap="""
+    "reading_a_chain_of_links_does_not_read_the_host": (
+        """
             os.mkdir("a")
             os.symlink("../" * 30, "a/up")
             os.symlink("a/up" + CANARY["secret_file"], "b")
             os.symlink("b", "trap")
         """,
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="reading_a_magic_link_does_not_read_the_host",
-        trap="os.symlink('/proc/self/root' + CANARY['secret_file'], 'trap')",
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    "reading_a_magic_link_does_not_read_the_host": (
+        "os.symlink('/proc/self/root' + CANARY['secret_file'], 'trap')",
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="reading_a_link_to_the_environment_does_not_read_the_host",
-        trap="os.symlink('/proc/%d/environ' % CANARY['victim_pid'], 'trap')",
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+    "reading_a_link_to_the_environment_does_not_read_the_host": (
+        "os.symlink('/proc/%d/environ' % CANARY['victim_pid'], 'trap')",
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="reading_a_hard_link_does_not_read_the_host",
-        trap="""
+    "reading_a_hard_link_does_not_read_the_host": (
+        """
             try:
                 os.link(CANARY["secret_file"], "trap")
             except OSError:
                 open("trap", "w").close()
         """,
-        operation=lambda sandbox: sandbox.read_file(_TRAP),
+        lambda sandbox: sandbox.read_file(_TRAP),
     ),
-    _Trap(
-        name="listing_a_linked_directory_does_not_list_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: _names_in(sandbox, _TRAP),
+    "listing_a_linked_directory_does_not_list_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: _names_in(sandbox, _TRAP),
     ),
-)
+}
 
-_WRITING = (
-    _Trap(
-        name="writing_to_a_link_does_not_write_to_the_host",
-        trap="os.symlink(CANARY['writable_file'], 'trap')",
-        operation=lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
+_WRITING: dict[str, tuple[str, Operation]] = {
+    "writing_to_a_link_does_not_write_to_the_host": (
+        "os.symlink(CANARY['writable_file'], 'trap')",
+        lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
     ),
-    _Trap(
-        name="writing_below_a_linked_directory_does_not_write_to_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: sandbox.write_file(_TRAP / "new", b"astray"),
+    "writing_below_a_linked_directory_does_not_write_to_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: sandbox.write_file(_TRAP / "new", b"astray"),
     ),
-    _Trap(
-        name="writing_to_a_dangling_link_does_not_write_to_the_host",
-        trap="os.symlink(CANARY['directory'] + '/new', 'trap')",
-        operation=lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
+    "writing_to_a_dangling_link_does_not_write_to_the_host": (
+        "os.symlink(CANARY['directory'] + '/new', 'trap')",
+        lambda sandbox: sandbox.write_file(_TRAP, b"astray"),
     ),
-    _Trap(
-        name="making_a_directory_below_a_link_does_not_make_it_on_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: sandbox.make_directory(_TRAP / "new/deep"),
+    "making_a_directory_below_a_link_does_not_make_it_on_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: sandbox.make_directory(_TRAP / "new/deep"),
     ),
-    _Trap(
-        name="removing_below_a_link_does_not_remove_from_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: sandbox.remove_path(_TRAP / "writable"),
+    "removing_below_a_link_does_not_remove_from_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: sandbox.remove_path(_TRAP / "writable"),
     ),
-    _Trap(
-        name="removing_a_link_does_not_remove_from_the_host",
-        trap="os.symlink(CANARY['directory'], 'trap')",
-        operation=lambda sandbox: sandbox.remove_path(_TRAP),
+    "removing_a_link_does_not_remove_from_the_host": (
+        "os.symlink(CANARY['directory'], 'trap')",
+        lambda sandbox: sandbox.remove_path(_TRAP),
     ),
-    _Trap(
-        name="removing_a_tree_with_links_does_not_remove_from_the_host",
-        trap="""
+    "removing_a_tree_with_links_does_not_remove_from_the_host": (
+        """
             os.makedirs("trap/deep")
             os.symlink(CANARY["directory"], "trap/deep/link")
             os.symlink(CANARY["writable_file"], "trap/file")
         """,
-        operation=lambda sandbox: sandbox.remove_path(_TRAP),
+        lambda sandbox: sandbox.remove_path(_TRAP),
     ),
-    _Trap(
-        name="moving_the_workspace_away_does_not_move_the_host",
-        trap="""
+    "moving_the_workspace_away_does_not_move_the_host": (
+        """
             here = os.getcwd()
             for act in (
                 lambda: os.rename(here, here + ".old"),
@@ -192,9 +169,9 @@ _WRITING = (
                 except OSError:
                     pass
         """,
-        operation=lambda sandbox: sandbox.write_file(PurePosixPath("new"), b"astray"),
+        lambda sandbox: sandbox.write_file(PurePosixPath("new"), b"astray"),
     ),
-)
+}
 
 
 async def _names_in(sandbox: Sandbox, path: PurePosixPath) -> str:
@@ -204,26 +181,11 @@ async def _names_in(sandbox: Sandbox, path: PurePosixPath) -> str:
     return str(entries)
 
 
-def _case(trap: _Trap, control: Callable[[AttackContext], Awaitable[Finding]]) -> HostileCase:
-    return build_case(trap.name, attack=trap.attack, control=control, terms=_TERMS)
-
-
-READING = tuple(_case(trap, _show_it) for trap in _READING)
-WRITING = tuple(_case(trap, _touch_it) for trap in _WRITING)
+READING = build_attacks(_READING, _springs, control=_show_it, config=_CONFIG)
+WRITING = build_attacks(_WRITING, _springs, control=_touch_it, config=_CONFIG)
 
 Breaks = Callable[[Sandbox], Awaitable[str]]
 """Does what a user would do, and returns what broke; empty if nothing did."""
-
-
-async def _breaks(arena: AttackContext, *, trap: str, use: Breaks) -> Finding:
-    async with arena.backend.open_sandbox(_ROOMY) as sandbox:
-        await _prepare(sandbox, arena, trap)
-        try:
-            with anyio.fail_after(_TIMEOUT_S):
-                broken = await use(sandbox)
-        except TimeoutError:
-            broken = f"the host hung for {_TIMEOUT_S:g} s"
-    return Finding(breached=bool(broken), evidence=broken)
 
 
 async def _use_all(sandbox: Sandbox) -> str:
@@ -248,6 +210,17 @@ async def _use_all(sandbox: Sandbox) -> str:
     return ""
 
 
+async def _breaks(context: AttackContext, trap: str, use: Breaks = _use_all) -> Finding:
+    async with context.backend.open_sandbox(_ROOMY) as sandbox:
+        await _prepare(sandbox, context, trap)
+        try:
+            with anyio.fail_after(_TIMEOUT_S):
+                broken = await use(sandbox)
+        except TimeoutError:
+            broken = f"the host hung for {_TIMEOUT_S:g} s"
+    return Finding(breached=bool(broken), evidence=broken)
+
+
 async def _reads_small(sandbox: Sandbox) -> str:
     """Read the trap, which must be rejected for its size."""
     try:
@@ -257,14 +230,14 @@ async def _reads_small(sandbox: Sandbox) -> str:
     return f"{len(content)} bytes were read"
 
 
-async def _never_returns(arena: AttackContext) -> Finding:
+async def _never_returns(context: AttackContext) -> Finding:
     """Show that the detector sees an operation that breaks."""
 
     async def use(sandbox: Sandbox) -> str:
         content = await sandbox.read_file(_TRAP)
         return f"{len(content)} bytes were read"
 
-    return await _breaks(arena, trap="open('trap', 'w').write('small')", use=use)
+    return await _breaks(context, trap="open('trap', 'w').write('small')", use=use)
 
 
 _AWKWARD = {
@@ -333,17 +306,9 @@ _AWKWARD = {
     """,
 }
 
-AWKWARD = tuple(
-    build_case(
-        name,
-        attack=partial(_breaks, trap=trap, use=_use_all),
-        control=_never_returns,
-        terms=_TERMS,
-    )
-    for name, trap in _AWKWARD.items()
-)
+AWKWARD = build_attacks(_AWKWARD, _breaks, control=_never_returns, config=_CONFIG)
 
-DEEP = build_case(
+DEEP = build_attack(
     "deep_directories_do_not_break_the_host",
     attack=partial(
         _breaks,
@@ -358,14 +323,14 @@ DEEP = build_case(
         use=_use_all,
     ),
     control=_never_returns,
-    terms=replace(
-        _TERMS,
+    config=replace(
+        _CONFIG,
         not_applicable_from=Isolation.KERNEL,
         moot_because="without openat2 every step is walked: the sandbox keeps itself busy",
     ),
 )
 
-HUGE = build_case(
+HUGE = build_attack(
     "a_file_of_a_terabyte_is_too_large_to_read",
     attack=partial(
         _breaks,
@@ -373,5 +338,5 @@ HUGE = build_case(
         use=_reads_small,
     ),
     control=partial(_breaks, trap="open('trap', 'w').write('small')", use=_reads_small),
-    terms=_TERMS,
+    config=_CONFIG,
 )

@@ -27,10 +27,11 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
+    build_attacks,
 )
 
-_TERMS = AttackConfig(group="protocol")
+_CONFIG = AttackConfig(group="protocol")
 _ENOUGH_S = 45.0
 _MOST_BYTES = 64 << 20
 
@@ -65,14 +66,16 @@ def _size(result: CellResult) -> int:
     return shown + sum(len(line) for line in (result.error.traceback if result.error else ()))
 
 
-async def _harms_the_listener(arena: AttackContext, *, source: str, timeout_s: float) -> Finding:
+async def _harms_the_listener(
+    context: AttackContext, source: str, timeout_s: float = 40.0
+) -> Finding:
     """Let an interpreter send invalid messages; the caller and the sandbox must survive."""
     begun = anyio.current_time()
     async with (
-        arena.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox,
+        context.backend.open_sandbox(replace(TIGHT, wall_s=2.0)) as sandbox,
         sandbox.open_interpreter() as interpreter,
     ):
-        outcome = await _run(interpreter, source)
+        outcome = await _run(interpreter, _DESCRIPTORS + dedent(source))
         taken_s = anyio.current_time() - begun
         later = await _run(interpreter, "6 * 7")
         after = await sandbox.run(python("print(6 * 7)"))
@@ -161,22 +164,20 @@ _LIES = {
     """,
 }
 
-LIES = tuple(
-    build_case(
-        f"{name}_is_answered_and_does_no_harm",
-        attack=partial(_harms_the_listener, source=_DESCRIPTORS + dedent(source), timeout_s=40.0),
-        # The same detector with a deadline of zero.
-        control=partial(_harms_the_listener, source="1", timeout_s=0.0),
-        terms=_TERMS,
-    )
-    for name, source in _LIES.items()
+LIES = build_attacks(
+    _LIES,
+    _harms_the_listener,
+    # The same detector with a deadline of zero.
+    control=partial(_harms_the_listener, source="1", timeout_s=0.0),
+    config=_CONFIG,
+    name="{name}_is_answered_and_does_no_harm",
 )
 
 
-async def _runs_on(arena: AttackContext, *, source: str) -> Finding:
+async def _runs_on(context: AttackContext, source: str) -> Finding:
     """Check whether any part of a cell continues after its end."""
     async with (
-        arena.backend.open_sandbox(TIGHT) as sandbox,
+        context.backend.open_sandbox(TIGHT) as sandbox,
         sandbox.open_interpreter() as interpreter,
     ):
         ended = await _run(interpreter, f"{HEARTBEAT}\n{dedent(source)}")
@@ -187,12 +188,12 @@ async def _runs_on(arena: AttackContext, *, source: str) -> Finding:
     return Finding(breached=beating, evidence="it beats" if beating else "all is quiet")
 
 
-async def _runs(arena: AttackContext) -> Finding:
+async def _runs(context: AttackContext) -> Finding:
     """Run the same check on a cell that has not ended."""
     ended: list[CellResult] = []
     beating = False
     async with (
-        arena.backend.open_sandbox(TIGHT) as sandbox,
+        context.backend.open_sandbox(TIGHT) as sandbox,
         sandbox.open_interpreter() as interpreter,
         anyio.create_task_group() as tasks,
     ):
@@ -264,14 +265,12 @@ _RUNNING_ON = {
     """,
 }
 
-RUNNING_ON = tuple(
-    build_case(
-        f"{name}_does_not_outlive_it",
-        attack=partial(_runs_on, source=source),
-        control=_runs,
-        terms=replace(_TERMS, group="processes"),
-    )
-    for name, source in _RUNNING_ON.items()
+RUNNING_ON = build_attacks(
+    _RUNNING_ON,
+    _runs_on,
+    control=_runs,
+    config=replace(_CONFIG, group="processes"),
+    name="{name}_does_not_outlive_it",
 )
 
 _SECRET = "open sesame of the neighbour"  # noqa: S105 - a canary
@@ -303,10 +302,13 @@ print("found", list(search(BACKWARDS[::-1].encode())))
 """
 
 
-async def _sees_the_neighbour(arena: AttackContext, *, before: str) -> Finding:
+async def _sees_the_neighbour(context: AttackContext, *, before: str) -> Finding:
     """Search for the memory and the files of an interpreter in another sandbox."""
     source = f"BACKWARDS = {_BACKWARDS!r}\n{before}\n{_SEARCH}"
-    async with open_session(arena.backend) as neighbour, open_session(arena.backend) as attacker:
+    async with (
+        open_session(context.backend) as neighbour,
+        open_session(context.backend) as attacker,
+    ):
         await neighbour.run_cell(_PLANT)
         result = await attacker.run_cell(source)
     assert "found" in result.execution.stdout, f"nothing was tested: {describe_cell(result)}"
@@ -314,17 +316,17 @@ async def _sees_the_neighbour(arena: AttackContext, *, before: str) -> Finding:
     return Finding(breached=breached, evidence=result.execution.stdout)
 
 
-NEIGHBOUR = build_case(
+NEIGHBOUR = build_attack(
     "an_interpreter_sees_nothing_of_another_sandbox",
     attack=partial(_sees_the_neighbour, before=""),
     control=partial(_sees_the_neighbour, before=_PLANT),
-    terms=replace(_TERMS, group="processes"),
+    config=replace(_CONFIG, group="processes"),
 )
 
 
-async def _takes_more(arena: AttackContext, *, source: str, reason: Reason) -> Finding:
+async def _takes_more(context: AttackContext, *, source: str, reason: Reason) -> Finding:
     """Check whether consecutive cells get more than an interpreter may have."""
-    async with open_session(arena.backend, replace(TIGHT, wall_s=4.0)) as interpreter:
+    async with open_session(context.backend, replace(TIGHT, wall_s=4.0)) as interpreter:
         endings: list[str] = []
         for _ in range(6):
             outcome = await _run(interpreter, source)
@@ -334,7 +336,7 @@ async def _takes_more(arena: AttackContext, *, source: str, reason: Reason) -> F
     return Finding(breached=reason.value not in endings, evidence=str(endings))
 
 
-HOARDING = build_case(
+HOARDING = build_attack(
     "cells_do_not_hoard_memory",
     attack=partial(
         _takes_more,
@@ -342,5 +344,5 @@ HOARDING = build_case(
         reason=Reason.OUT_OF_MEMORY,
     ),
     control=partial(_takes_more, source="held = bytearray(1000)", reason=Reason.OUT_OF_MEMORY),
-    terms=replace(_TERMS, group="resources"),
+    config=replace(_CONFIG, group="resources"),
 )

@@ -3,19 +3,21 @@
 Every call has arguments that do nothing even where it is allowed.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from assay.contracts.execution import Isolation, Reason
-from assay.selftest.security_tests.attack import AttackConfig, HostileCase
+from assay.selftest.checks import Check
+from assay.selftest.security_tests.attack import AttackConfig
 from assay.selftest.security_tests.probe import (
     CALL,
     CALL_CONTROL,
     MAKE_SOCKET,
     MAKE_SOCKET_CONTROL,
-    probing,
+    build_probe,
+    build_probes,
 )
 
-_TERMS = AttackConfig(group="kernel_surface", not_applicable_from=Isolation.KERNEL)
+_CONFIG = AttackConfig(group="kernel_surface", not_applicable_from=Isolation.KERNEL)
 
 _SYSCALL = """
 import ctypes, errno, platform
@@ -55,119 +57,109 @@ _TIOCSTI = 0x5412
 _X32 = 0x40000000
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
-    x86_64: int
-    aarch64: int | None
-    arguments: tuple[int | str, ...] = (-1, 0, 0, 0, 0)
-    forks: bool = False
+def _call(
+    name: str,
+    x86_64: int,
+    aarch64: int | None,
+    arguments: tuple[int | str, ...] = (-1, 0, 0, 0, 0),
+    *,
+    forks: bool = False,
+    by_command: bool = False,
+) -> Check:
+    """Build an attack that makes a system call, by its number on each machine."""
+    numbers = {"x86_64": x86_64} | ({} if aarch64 is None else {"aarch64": aarch64})
+    return build_probe(
+        f"{name}_is_refused" + ("_to_other_programs_too" if by_command else ""),
+        detector=_SYSCALL,
+        attack=f"NUMBERS, ARGUMENTS, FORKS = {numbers}, {list(arguments)}, {forks}",
+        control=_SYSCALL_CONTROL,
+        config=replace(_CONFIG, by_command=by_command),
+    )
 
-    def case(self, terms: AttackConfig = _TERMS) -> HostileCase:
-        numbers = {"x86_64": self.x86_64}
-        if self.aarch64 is not None:
-            numbers["aarch64"] = self.aarch64
-        return probing(
-            f"{self.name}_is_refused",
-            detector=_SYSCALL,
-            attack=f"NUMBERS, ARGUMENTS, FORKS = {numbers}, {list(self.arguments)}, {self.forks}",
-            control=_SYSCALL_CONTROL,
-            terms=terms,
-        )
 
-
-_INTRUSIVE = (
-    _Call("io_uring_setup", 425, 425, (8, "HERE")),
-    _Call("io_uring_enter", 426, 426),
-    _Call("io_uring_register", 427, 427),
-    _Call("bpf", 321, 280, (0, "HERE", 72)),
-    _Call("userfaultfd", 323, 282, (0,)),
-    _Call("perf_event_open", 298, 241, ("HERE", 0, -1, -1, 0)),
-    _Call("keyctl", 250, 219, (0, -3, 0)),
-    _Call("add_key", 248, 217, (0, 0, 0, 0, 0)),
-    _Call("request_key", 249, 218, (0, 0, 0, 0)),
-    _Call("ptrace", 101, 117, (0, 0, 0, 0)),
-    _Call("process_vm_readv", 310, 270, (1, "HERE", 1, "HERE", 1, 0)),
-    _Call("process_vm_writev", 311, 271, (1, "HERE", 1, "HERE", 1, 0)),
-    _Call("process_madvise", 440, 440),
-    _Call("pidfd_getfd", 438, 438, (-1, 0, 0)),
-    _Call("kcmp", 312, 272, (1, 1, 0, 0, 0)),
-    _Call("memfd_secret", 447, 447, (0,)),
-    _Call("vmsplice", 278, 75, (-1, "HERE", 1, 0)),
-    _Call("fanotify_init", 300, 262, (0, 0)),
-    _Call("name_to_handle_at", 303, 264),
-    _Call("open_by_handle_at", 304, 265, (-1, "HERE", 0)),
-    _Call("lookup_dcookie", 212, 18, (0, 0, 0)),
-    _Call("a_personality_of_executable_data", 135, 92, (_READ_IMPLIES_EXEC,)),
-    _Call("a_personality_without_random_addresses", 135, 92, (_ADDR_NO_RANDOMIZE,)),
-    _Call("modify_ldt", 154, None, (0, "HERE", 16)),
-    _Call("move_pages", 279, 239, (1, 0, 0, 0, 0, 0)),
-    _Call("migrate_pages", 256, 238, (1, 0, 0, 0)),
-    _Call("syslog", 103, 116, (10, 0, 0)),
+INTRUSIVE = (
+    _call("io_uring_setup", 425, 425, (8, "HERE")),
+    _call("io_uring_enter", 426, 426),
+    _call("io_uring_register", 427, 427),
+    _call("bpf", 321, 280, (0, "HERE", 72)),
+    _call("userfaultfd", 323, 282, (0,)),
+    _call("perf_event_open", 298, 241, ("HERE", 0, -1, -1, 0)),
+    _call("keyctl", 250, 219, (0, -3, 0)),
+    _call("add_key", 248, 217, (0, 0, 0, 0, 0)),
+    _call("request_key", 249, 218, (0, 0, 0, 0)),
+    _call("ptrace", 101, 117, (0, 0, 0, 0)),
+    _call("process_vm_readv", 310, 270, (1, "HERE", 1, "HERE", 1, 0)),
+    _call("process_vm_writev", 311, 271, (1, "HERE", 1, "HERE", 1, 0)),
+    _call("process_madvise", 440, 440),
+    _call("pidfd_getfd", 438, 438, (-1, 0, 0)),
+    _call("kcmp", 312, 272, (1, 1, 0, 0, 0)),
+    _call("memfd_secret", 447, 447, (0,)),
+    _call("vmsplice", 278, 75, (-1, "HERE", 1, 0)),
+    _call("fanotify_init", 300, 262, (0, 0)),
+    _call("name_to_handle_at", 303, 264),
+    _call("open_by_handle_at", 304, 265, (-1, "HERE", 0)),
+    _call("lookup_dcookie", 212, 18, (0, 0, 0)),
+    _call("a_personality_of_executable_data", 135, 92, (_READ_IMPLIES_EXEC,)),
+    _call("a_personality_without_random_addresses", 135, 92, (_ADDR_NO_RANDOMIZE,)),
+    _call("modify_ldt", 154, None, (0, "HERE", 16)),
+    _call("move_pages", 279, 239, (1, 0, 0, 0, 0, 0)),
+    _call("migrate_pages", 256, 238, (1, 0, 0, 0)),
+    _call("syslog", 103, 116, (10, 0, 0)),
 )
 
-_ADMINISTRATIVE = (
-    _Call("mount", 165, 40, (0, "HERE", 0, 0, 0)),
-    _Call("umount2", 166, 39, ("HERE", 0)),
-    _Call("pivot_root", 155, 41, ("HERE", "HERE")),
-    _Call("chroot", 161, 51, ("HERE",)),
-    _Call("fsopen", 430, 430, (0, 0)),
-    _Call("fsconfig", 431, 431),
-    _Call("fsmount", 432, 432),
-    _Call("fspick", 433, 433),
-    _Call("open_tree", 428, 428),
-    _Call("move_mount", 429, 429),
-    _Call("mount_setattr", 442, 442),
-    _Call("kexec_load", 246, 104, (0, 0, 0, 0)),
-    _Call("kexec_file_load", 320, 294),
-    _Call("init_module", 175, 105, (0, 0, 0)),
-    _Call("finit_module", 313, 273, (-1, 0, 0)),
-    _Call("delete_module", 176, 106, (0, 0)),
-    _Call("swapon", 167, 224, (0, 0)),
-    _Call("swapoff", 168, 225, (0,)),
-    _Call("reboot", 169, 142, (0, 0, 0, 0)),
-    _Call("settimeofday", 164, 170, (0, "HERE")),
-    _Call("clock_settime", 227, 112, (0, 0)),
-    _Call("sethostname", 170, 161, (0, -1)),
-    _Call("setdomainname", 171, 162, (0, -1)),
-    _Call("acct", 163, 89, (0,)),
-    _Call("quotactl", 179, 60, (0, 0, 0, 0)),
-    _Call("vhangup", 153, 58, ()),
-    _Call("iopl", 172, None, (3,)),
-    _Call("ioperm", 173, None, (0, 1, 1)),
+ADMINISTRATIVE = (
+    _call("mount", 165, 40, (0, "HERE", 0, 0, 0)),
+    _call("umount2", 166, 39, ("HERE", 0)),
+    _call("pivot_root", 155, 41, ("HERE", "HERE")),
+    _call("chroot", 161, 51, ("HERE",)),
+    _call("fsopen", 430, 430, (0, 0)),
+    _call("fsconfig", 431, 431),
+    _call("fsmount", 432, 432),
+    _call("fspick", 433, 433),
+    _call("open_tree", 428, 428),
+    _call("move_mount", 429, 429),
+    _call("mount_setattr", 442, 442),
+    _call("kexec_load", 246, 104, (0, 0, 0, 0)),
+    _call("kexec_file_load", 320, 294),
+    _call("init_module", 175, 105, (0, 0, 0)),
+    _call("finit_module", 313, 273, (-1, 0, 0)),
+    _call("delete_module", 176, 106, (0, 0)),
+    _call("swapon", 167, 224, (0, 0)),
+    _call("swapoff", 168, 225, (0,)),
+    _call("reboot", 169, 142, (0, 0, 0, 0)),
+    _call("settimeofday", 164, 170, (0, "HERE")),
+    _call("clock_settime", 227, 112, (0, 0)),
+    _call("sethostname", 170, 161, (0, -1)),
+    _call("setdomainname", 171, 162, (0, -1)),
+    _call("acct", 163, 89, (0,)),
+    _call("quotactl", 179, 60, (0, 0, 0, 0)),
+    _call("vhangup", 153, 58, ()),
+    _call("iopl", 172, None, (3,)),
+    _call("ioperm", 173, None, (0, 1, 1)),
 )
 
-_NAMESPACES = (
-    _Call("unsharing_a_user_namespace", 272, 97, (_NEW_USER,)),
-    _Call("unsharing_a_mount_namespace", 272, 97, (_NEW_NAMESPACE,)),
-    _Call("setns", 308, 268, (-1, 0)),
-    _Call("cloning_into_a_user_namespace", 56, 220, (_NEW_USER | _SIGCHLD, 0, 0, 0, 0), forks=True),
-    _Call("clone_with_stray_high_bits", 56, 220, (_NEW_USER | _SIGCHLD | 1 << 40, 0, 0, 0, 0),
+NAMESPACES = (
+    _call("unsharing_a_user_namespace", 272, 97, (_NEW_USER,)),
+    _call("unsharing_a_mount_namespace", 272, 97, (_NEW_NAMESPACE,)),
+    _call("setns", 308, 268, (-1, 0)),
+    _call("cloning_into_a_user_namespace", 56, 220, (_NEW_USER | _SIGCHLD, 0, 0, 0, 0), forks=True),
+    _call("clone_with_stray_high_bits", 56, 220, (_NEW_USER | _SIGCHLD | 1 << 40, 0, 0, 0, 0),
           forks=True),
 )  # fmt: skip
 
-_DOORS = (
-    _Call("making_a_device", 259, 33, (-100, "HERE", _CHARACTER_DEVICE, 0x101)),
-    _Call("pushing_input_into_a_terminal", 16, 29, (-1, _TIOCSTI, "HERE")),
-    _Call("pushing_input_with_stray_high_bits", 16, 29, (-1, _TIOCSTI | 1 << 32, "HERE")),
-    _Call("the_console_ioctl", 16, 29, (-1, 0x541C, "HERE")),
-    _Call("the_x32_way_in", 39 | _X32, None, ()),
-    _Call("the_x32_way_to_open", 2 | _X32, None, ("HERE", 0, 0)),
+DOORS = (
+    _call("making_a_device", 259, 33, (-100, "HERE", _CHARACTER_DEVICE, 0x101)),
+    _call("pushing_input_into_a_terminal", 16, 29, (-1, _TIOCSTI, "HERE")),
+    _call("pushing_input_with_stray_high_bits", 16, 29, (-1, _TIOCSTI | 1 << 32, "HERE")),
+    _call("the_console_ioctl", 16, 29, (-1, 0x541C, "HERE")),
+    _call("the_x32_way_in", 39 | _X32, None, ()),
+    _call("the_x32_way_to_open", 2 | _X32, None, ("HERE", 0, 0)),
 )
 
-CALLS = tuple(
-    call.case() for table in (_INTRUSIVE, _ADMINISTRATIVE, _NAMESPACES, _DOORS) for call in table
-)
-
-OTHER_PROGRAMS = tuple(
-    replace(case, name=f"{case.name}_to_other_programs_too")
-    for case in (
-        _Call("io_uring_setup", 425, 425, (8, "HERE")).case(replace(_TERMS, by_command=True)),
-        _Call("unsharing_a_user_namespace", 272, 97, (_NEW_USER,)).case(
-            replace(_TERMS, by_command=True)
-        ),
-        _Call("ptrace", 101, 117, (0, 0, 0, 0)).case(replace(_TERMS, by_command=True)),
-    )
+OTHER_PROGRAMS = (
+    _call("io_uring_setup", 425, 425, (8, "HERE"), by_command=True),
+    _call("unsharing_a_user_namespace", 272, 97, (_NEW_USER,), by_command=True),
+    _call("ptrace", 101, 117, (0, 0, 0, 0), by_command=True),
 )
 
 _CLONE3 = """
@@ -183,7 +175,7 @@ if answer == 0 and NUMBER == 435:
 held(errno.errorcode[error]) if answer == -1 else breach(answer)
 """
 
-CLONE3 = probing(
+CLONE3 = build_probe(
     "clone3_into_a_user_namespace_is_refused",
     detector=_CLONE3,
     attack=f"NUMBER, FLAGS = 435, {_NEW_USER}",
@@ -191,7 +183,7 @@ CLONE3 = probing(
         import platform
         NUMBER, FLAGS = {"x86_64": 39, "aarch64": 172}[platform.machine()], 0
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _MACHINE_CODE = """
@@ -208,14 +200,14 @@ else:
 """
 """Fires when the machine code CODE, which asks for the process id, gets an answer."""
 
-THIRTY_TWO_BITS = probing(
+THIRTY_TWO_BITS = build_probe(
     "the_32_bit_way_in_is_refused",
     detector=_MACHINE_CODE,
     # mov eax, 20 (getpid of the old table); int 0x80; ret
     attack="CODE, CONTROL = bytes.fromhex('b814000000cd80c3'), False",
     # mov eax, 39 (getpid); syscall; ret
     control="CODE, CONTROL = bytes.fromhex('b8270000000f05c3'), True",
-    terms=_TERMS.ending(Reason.SIGNALLED),
+    config=_CONFIG.ending(Reason.SIGNALLED),
 )
 
 _FAMILIES = {
@@ -231,15 +223,13 @@ _FAMILIES = {
     "key": (15, 3, 2),
 }
 
-SOCKET_FAMILIES = tuple(
-    probing(
-        f"a_socket_of_family_{name}_is_refused",
-        detector=MAKE_SOCKET,
-        attack=f"MAKE = lambda socket: socket.socket{arguments}",
-        control=MAKE_SOCKET_CONTROL,
-        terms=_TERMS,
-    )
-    for name, arguments in _FAMILIES.items()
+SOCKET_FAMILIES = build_probes(
+    _FAMILIES,
+    name="a_socket_of_family_{name}_is_refused",
+    detector=MAKE_SOCKET,
+    attack="MAKE = lambda socket: socket.socket{row}",
+    control=MAKE_SOCKET_CONTROL,
+    config=_CONFIG,
 )
 
 _BPF_OPTIONS = {
@@ -248,31 +238,28 @@ _BPF_OPTIONS = {
     "locking_a_socket_filter_is_refused": "44, 1",
 }
 
-SOCKET_FILTERS = tuple(
-    probing(
-        name,
-        detector="""
-            import errno, socket
-            def attach():
-                mine, _ = socket.socketpair()
-                try:
-                    mine.setsockopt(socket.SOL_SOCKET, *OPTION)
-                except OSError as error:
-                    # Anything else was said by the kernel, about what it was given.
-                    if error.errno not in (errno.EPERM, errno.ENOPROTOOPT):
-                        return error
-                    raise
-                return OPTION
-            judge(attach)
-        """,
-        attack=f"OPTION = ({option})",
-        control="OPTION = (7, 65536)  # SO_SNDBUF",
-        terms=_TERMS,
-    )
-    for name, option in _BPF_OPTIONS.items()
+SOCKET_FILTERS = build_probes(
+    _BPF_OPTIONS,
+    detector="""
+        import errno, socket
+        def attach():
+            mine, _ = socket.socketpair()
+            try:
+                mine.setsockopt(socket.SOL_SOCKET, *OPTION)
+            except OSError as error:
+                # Anything else was said by the kernel, about what it was given.
+                if error.errno not in (errno.EPERM, errno.ENOPROTOOPT):
+                    return error
+                raise
+            return OPTION
+        judge(attach)
+    """,
+    attack="OPTION = ({row})",
+    control="OPTION = (7, 65536)  # SO_SNDBUF",
+    config=_CONFIG,
 )
 
-FILTER_STAYS = probing(
+FILTER_STAYS = build_probe(
     "a_filter_cannot_be_taken_off",
     detector=CALL,
     attack="""
@@ -284,5 +271,5 @@ FILTER_STAYS = probing(
                 raise OSError(ctypes.get_errno(), "refused")
     """,
     control=CALL_CONTROL,
-    terms=_TERMS,
+    config=_CONFIG,
 )

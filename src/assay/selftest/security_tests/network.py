@@ -15,7 +15,7 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
 )
 from assay.selftest.security_tests.probe import (
     FIND_IN,
@@ -24,11 +24,12 @@ from assay.selftest.security_tests.probe import (
     REACH,
     REACH_BY_DATAGRAM,
     REACH_CONTROL,
-    probing,
+    build_probe,
+    build_probes,
 )
 
-_TERMS = AttackConfig(group="network")
-_APART = replace(_TERMS, needs=Isolation.ISOLATED)
+_CONFIG = AttackConfig(group="network")
+_APART = replace(_CONFIG, needs=Isolation.ISOLATED)
 
 _INET_TARGETS = {
     "tcp_to_the_host": "socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', CANARY['tcp_port'])",
@@ -44,18 +45,16 @@ _INET_TARGETS = {
     "a_socket_of_the_host_by_path": "socket.AF_UNIX, socket.SOCK_STREAM, CANARY['unix_path']",
 }
 
-REACHING_OUT = tuple(
-    probing(
-        f"{name}_goes_nowhere",
-        detector=REACH,
-        attack=f"REACHED = lambda connect: connect({target})",
-        control=REACH_CONTROL,
-        terms=_TERMS,
-    )
-    for name, target in _INET_TARGETS.items()
+REACHING_OUT = build_probes(
+    _INET_TARGETS,
+    name="{name}_goes_nowhere",
+    detector=REACH,
+    attack="REACHED = lambda connect: connect({row})",
+    control=REACH_CONTROL,
+    config=_CONFIG,
 )
 
-DATAGRAMS = probing(
+DATAGRAMS = build_probe(
     "udp_to_the_host_goes_nowhere",
     detector=REACH_BY_DATAGRAM,
     attack="""
@@ -69,18 +68,18 @@ DATAGRAMS = probing(
         pair = socket.socketpair()
         REACHED = lambda: pair[0]
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
-OTHER_PROGRAMS = probing(
+OTHER_PROGRAMS = build_probe(
     "tcp_by_another_program_goes_nowhere",
     detector=REACH,
     attack=f"REACHED = lambda connect: connect({_INET_TARGETS['tcp_to_the_host']})",
     control=REACH_CONTROL,
-    terms=replace(_TERMS, by_command=True),
+    config=replace(_CONFIG, by_command=True),
 )
 
-PAIRS = probing(
+PAIRS = build_probe(
     "a_datagram_from_a_socket_pair_does_not_reach_a_socket_of_the_host",
     detector="""
         import socket
@@ -96,10 +95,10 @@ PAIRS = probing(
         KIND = socket.SOCK_STREAM
         SEND = lambda mine, other: mine.send(b"hello")
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
-ABSTRACT = probing(
+ABSTRACT = build_probe(
     "an_abstract_socket_of_the_host_is_out_of_reach",
     detector=REACH,
     attack="""
@@ -108,10 +107,10 @@ ABSTRACT = probing(
         )
     """,
     control=REACH_CONTROL,
-    terms=_APART,
+    config=_APART,
 )
 
-NAMES = probing(
+NAMES = build_probe(
     "names_are_not_looked_up",
     detector="""
         import socket
@@ -135,26 +134,24 @@ NAMES = probing(
         threading.Thread(target=lambda: server.send(server.recv(512))).start()
         REACHED = lambda: mine
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
-RAW = tuple(
-    probing(
-        f"{name}_is_refused",
-        detector=MAKE_SOCKET,
-        attack=f"MAKE = lambda socket: socket.socket{arguments}",
-        control=MAKE_SOCKET_CONTROL,
-        terms=_TERMS,
-    )
-    for name, arguments in {
+RAW = build_probes(
+    {
         "a_raw_ip_socket": "(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)",
         "a_raw_ipv6_socket": "(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_TCP)",
         "a_ping_socket": "(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)",
         "an_sctp_socket": "(socket.AF_INET, socket.SOCK_STREAM, 132)",
-    }.items()
+    },
+    name="{name}_is_refused",
+    detector=MAKE_SOCKET,
+    attack="MAKE = lambda socket: socket.socket{row}",
+    control=MAKE_SOCKET_CONTROL,
+    config=_CONFIG,
 )
 
-INTERFACES = probing(
+INTERFACES = build_probe(
     "no_interface_but_the_loopback_is_there",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/net/dev', r'^ *(?!lo:)[\\w.@-]+:'",
@@ -163,10 +160,10 @@ INTERFACES = probing(
             file.write("Inter-|   Receive\\n    lo: 0 0\\n  eth0: 0 0\\n")
         TARGET, NEEDLE = "planted", r"^ *(?!lo:)[\\w.@-]+:"
     """,
-    terms=_APART,
+    config=_APART,
 )
 
-CONNECTIONS = probing(
+CONNECTIONS = build_probe(
     "the_connections_of_the_host_are_not_listed",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/net/tcp', f':{CANARY[\"tcp_port\"]:04X} '",
@@ -175,10 +172,10 @@ CONNECTIONS = probing(
             file.write(f"0: 0100007F:{CANARY['tcp_port']:04X} 00000000:0000 0A\\n")
         TARGET, NEEDLE = "planted", f":{CANARY['tcp_port']:04X} "
     """,
-    terms=_APART,
+    config=_APART,
 )
 
-SOCKETS = probing(
+SOCKETS = build_probe(
     "the_sockets_of_the_host_are_not_listed",
     detector=FIND_IN,
     attack="TARGET, NEEDLE = '/proc/net/unix', CANARY['unix_path']",
@@ -188,7 +185,7 @@ SOCKETS = probing(
         listener.bind("own-socket")
         TARGET, NEEDLE = "/proc/net/unix", "own-socket"
     """,
-    terms=_APART,
+    config=_APART,
 )
 
 _LISTEN = """
@@ -204,7 +201,7 @@ _LISTEN = """
 """
 
 
-async def _sandbox_listens(arena: AttackContext) -> Finding:
+async def _sandbox_listens(context: AttackContext) -> Finding:
     """Let a sandbox listen on all addresses, and connect to that port of the host."""
     ports: list[int] = []
     listening = anyio.Event()
@@ -216,7 +213,7 @@ async def _sandbox_listens(arena: AttackContext) -> Finding:
             listening.set()
 
     finding = Finding(breached=False, evidence="it could not listen")
-    async with arena.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
+    async with context.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(sandbox.run, python(_LISTEN), on_output=hear))
         with anyio.fail_after(15):
             await listening.wait()
@@ -225,8 +222,8 @@ async def _sandbox_listens(arena: AttackContext) -> Finding:
     return finding
 
 
-async def _host_listens(arena: AttackContext) -> Finding:
-    return await _knock(arena.canaries.listeners["tcp"].getsockname()[1])
+async def _host_listens(context: AttackContext) -> Finding:
+    return await _knock(context.canaries.listeners["tcp"].getsockname()[1])
 
 
 async def _knock(port: int) -> Finding:
@@ -237,11 +234,11 @@ async def _knock(port: int) -> Finding:
         return Finding(breached=False, evidence=str(error))
 
 
-LISTENING = build_case(
+LISTENING = build_attack(
     "a_port_of_a_sandbox_is_not_a_port_of_the_host",
     attack=_sandbox_listens,
     control=_host_listens,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _ABSTRACT = ("socket.AF_UNIX", "'\\0assay-meeting'")
@@ -273,7 +270,7 @@ _VISIT = """
 """
 
 
-async def _meet(arena: AttackContext, place: tuple[str, str], *, apart: bool) -> Finding:
+async def _meet(context: AttackContext, place: tuple[str, str], *, apart: bool) -> Finding:
     """Let one execution wait at an address, and others connect to it, or only itself."""
     family, address = place
     wait, visit = (
@@ -289,8 +286,8 @@ async def _meet(arena: AttackContext, place: tuple[str, str], *, apart: bool) ->
 
     waiting = replace(wait, args=() if apart else ("alone",))
     async with (
-        arena.backend.open_sandbox(TIGHT) as one,
-        arena.backend.open_sandbox(TIGHT) as other,
+        context.backend.open_sandbox(TIGHT) as one,
+        context.backend.open_sandbox(TIGHT) as other,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(partial(one.run, waiting, on_output=hear))
@@ -304,20 +301,20 @@ async def _meet(arena: AttackContext, place: tuple[str, str], *, apart: bool) ->
     return Finding(breached="BREACH" in text, evidence=text)
 
 
-MEETING = build_case(
+MEETING = build_attack(
     "executions_cannot_meet_at_an_abstract_address",
     attack=partial(_meet, place=_ABSTRACT, apart=True),
     control=partial(_meet, place=_ABSTRACT, apart=False),
-    terms=replace(
+    config=replace(
         _APART,
         not_applicable_from=Isolation.KERNEL,
         moot_because="gVisor knows no abstract addresses, so no two programs can meet there",
     ),
 )
 
-MEETING_ON_THE_LOOPBACK = build_case(
+MEETING_ON_THE_LOOPBACK = build_attack(
     "executions_cannot_meet_on_the_loopback",
     attack=partial(_meet, place=_LOOPBACK, apart=True),
     control=partial(_meet, place=_LOOPBACK, apart=False),
-    terms=_APART,
+    config=_APART,
 )

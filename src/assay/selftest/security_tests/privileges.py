@@ -13,10 +13,11 @@ from assay.selftest.security_tests.probe import (
     CALL_CONTROL,
     FIND_IN,
     OPEN_ANY_FOR_WRITING,
-    probing,
+    build_probe,
+    build_probes,
 )
 
-_TERMS = AttackConfig(group="host_data")
+_CONFIG = AttackConfig(group="host_data")
 _OF_THE_HOST = "TARGET = CANARY['writable_file']"
 _ONE_OF_ITS_OWN = """
 TARGET = os.path.abspath("own")
@@ -46,15 +47,12 @@ _CHANGES = {
     ),
 }
 
-CHANGES = tuple(
-    probing(
-        name,
-        detector=f"judge(lambda: (True, {act}))",
-        attack=_OF_THE_HOST,
-        control=_ONE_OF_ITS_OWN,
-        terms=_TERMS,
-    )
-    for name, act in _CHANGES.items()
+CHANGES = build_probes(
+    _CHANGES,
+    detector="judge(lambda: (True, {row}))",
+    attack=_OF_THE_HOST,
+    control=_ONE_OF_ITS_OWN,
+    config=_CONFIG,
 )
 
 _REFUSALS = {
@@ -62,18 +60,15 @@ _REFUSALS = {
     "an_attribute_of_a_file_of_the_host_cannot_be_set": "os.setxattr(TARGET, 'user.x', b'x')",
 }
 
-REFUSALS = tuple(
-    probing(
-        name,
-        detector=CALL,
-        attack=f"{_OF_THE_HOST}\nACT = lambda: {act}",
-        control=CALL_CONTROL,
-        terms=_TERMS,
-    )
-    for name, act in _REFUSALS.items()
+REFUSALS = build_probes(
+    _REFUSALS,
+    detector=CALL,
+    attack=_OF_THE_HOST + "\nACT = lambda: {row}",
+    control=CALL_CONTROL,
+    config=_CONFIG,
 )
 
-SWAPPED = probing(
+SWAPPED = build_probe(
     "a_link_that_changes_its_mind_does_not_change_the_mode_of_a_file_of_the_host",
     detector="""
         import threading, time
@@ -97,12 +92,12 @@ SWAPPED = probing(
     """,
     attack=_OF_THE_HOST,
     control=_ONE_OF_ITS_OWN,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
-_INODE_TERMS = AttackConfig(group="host_data", not_applicable_from=Isolation.KERNEL)
+_INODE_CONFIG = AttackConfig(group="host_data", not_applicable_from=Isolation.KERNEL)
 
-DEVICES = probing(
+DEVICES = build_probe(
     "the_times_of_devices_cannot_be_changed",
     detector="""
         def touch_any():
@@ -121,10 +116,10 @@ DEVICES = probing(
         open("own", "w").close()
         TARGETS = ["missing", "own"]
     """,
-    terms=_INODE_TERMS,
+    config=_INODE_CONFIG,
 )
 
-LEASES = probing(
+LEASES = build_probe(
     "leases_are_refused",
     detector=CALL,
     attack="""
@@ -135,10 +130,10 @@ LEASES = probing(
                 fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     """,
     control=CALL_CONTROL,
-    terms=_INODE_TERMS,
+    config=_INODE_CONFIG,
 )
 
-DIRECTORY_NOTES = probing(
+DIRECTORY_NOTES = build_probe(
     "changes_of_folders_are_not_told_by_signals",
     detector=CALL,
     attack="""
@@ -148,10 +143,10 @@ DIRECTORY_NOTES = probing(
             fcntl.fcntl(folder, fcntl.F_NOTIFY, fcntl.DN_ACCESS)
     """,
     control=CALL_CONTROL,
-    terms=_INODE_TERMS,
+    config=_INODE_CONFIG,
 )
 
-KERNEL_SETTINGS = probing(
+KERNEL_SETTINGS = build_probe(
     "no_setting_of_the_kernel_can_be_opened_for_writing",
     detector=OPEN_ANY_FOR_WRITING,
     attack="""
@@ -166,10 +161,10 @@ KERNEL_SETTINGS = probing(
         open("own", "w").close()
         TARGETS = ["own"]
     """,
-    terms=_INODE_TERMS,
+    config=_INODE_CONFIG,
 )
 
-TERMINALS = probing(
+TERMINALS = build_probe(
     "a_new_terminal_is_not_one_of_the_host",
     detector="""
         # The file system that a terminal is in tells whose it is.
@@ -180,10 +175,10 @@ TERMINALS = probing(
         DEVICE = os.stat(".").st_dev
         MAKE = lambda: os.open("own", os.O_CREAT | os.O_RDWR)
     """,
-    terms=_INODE_TERMS,
+    config=_INODE_CONFIG,
 )
 
-TYPING = probing(
+TYPING = build_probe(
     "nobody_types_into_a_terminal_of_the_sandbox",
     detector="""
         import fcntl
@@ -193,9 +188,9 @@ TYPING = probing(
     attack="REQUEST, WORD = 0x5412, b'x'",
     # The size of the window
     control="REQUEST, WORD = 0x5413, bytes(8)",
-    terms=replace(_INODE_TERMS, needs=Isolation.ISOLATED),
+    config=replace(_INODE_CONFIG, needs=Isolation.ISOLATED),
 )
-_SHARED_KERNEL = replace(_TERMS, not_applicable_from=Isolation.KERNEL)
+_SHARED_KERNEL = replace(_CONFIG, not_applicable_from=Isolation.KERNEL)
 
 _PRIVILEGES = {
     "becoming_root_is_refused": "lambda: os.setuid(0)",
@@ -212,17 +207,20 @@ _PRIVILEGES = {
     ),
 }
 
-PRIVILEGES = tuple(
-    probing(name, detector=CALL, attack=f"ACT = {act}", control=CALL_CONTROL, terms=_TERMS)
-    for name, act in _PRIVILEGES.items()
+PRIVILEGES = build_probes(
+    _PRIVILEGES,
+    detector=CALL,
+    attack="ACT = {row}",
+    control=CALL_CONTROL,
+    config=_CONFIG,
 )
 
-NOT_ROOT = probing(
+NOT_ROOT = build_probe(
     "a_program_is_not_root",
     detector="judge(lambda: set(WHO) & {os.getuid(), os.geteuid(), os.getgid(), *os.getgroups()})",
     attack="WHO = [0]",
     control="WHO = [0, os.getuid()]",
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _STATUS_CONTROL = """
@@ -236,19 +234,16 @@ _STATUS = {
     "a_program_runs_behind_a_filter": r"^Seccomp:\s*[01]$",
 }
 
-STATUS = tuple(
-    probing(
-        name,
-        detector=FIND_IN,
-        attack=f"TARGET, NEEDLE = '/proc/self/status', {needle!r}",
-        control=_STATUS_CONTROL + f"\nNEEDLE = {needle!r}",
-        terms=_SHARED_KERNEL,
-    )
-    for name, needle in _STATUS.items()
+STATUS = build_probes(
+    _STATUS,
+    detector=FIND_IN,
+    attack="TARGET, NEEDLE = '/proc/self/status', {row!r}",
+    control=_STATUS_CONTROL + "\nNEEDLE = {row!r}",
+    config=_SHARED_KERNEL,
 )
 
 DESCRIPTORS = tuple(
-    probing(
+    build_probe(
         name,
         detector="""
             def opened():
@@ -264,10 +259,10 @@ DESCRIPTORS = tuple(
         """,
         attack="",
         control="held_open = open('planted', 'w')",
-        terms=terms,
+        config=terms,
     )
     for name, terms in (
-        ("only_the_three_standard_streams_are_open", _TERMS),
-        ("only_the_three_standard_streams_are_open_in_commands", replace(_TERMS, by_command=True)),
+        ("only_the_three_standard_streams_are_open", _CONFIG),
+        ("only_the_three_standard_streams_are_open_in_commands", replace(_CONFIG, by_command=True)),
     )
 )

@@ -4,18 +4,18 @@ Includes the detectors that many attacks share, each with a control that is perm
 and the template of attacks that take more of a resource than the limits allow.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from textwrap import dedent
 
 from assay.contracts.execution import Command, ExecutionResult, PythonCode, Reason
+from assay.selftest.checks import Check
 from assay.selftest.programs import describe, run_alone
 from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    HostileCase,
-    build_case,
+    build_attack,
 )
 
 READ_ANY = """
@@ -153,44 +153,59 @@ def judge(attempt):
 '''
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
-    """A detector with a target."""
-
-    setting: str
-    detector: str
-    terms: AttackConfig
-
-    def source(self, arena: AttackContext) -> str:
-        facts = f"CANARY = {arena.canaries.facts()!r}\n"
-        return _PRELUDE + facts + dedent(self.setting) + "\n" + dedent(self.detector)
-
-
-def probing(
-    name: str, *, detector: str, attack: str, control: str, terms: AttackConfig
-) -> HostileCase:
+def build_probe(
+    name: str, *, detector: str, attack: str, control: str, config: AttackConfig
+) -> Check:
     """Build an attack from one detector and two settings."""
-    return build_case(
+    return build_attack(
         name,
-        attack=partial(_verdict_of, Probe(setting=attack, detector=detector, terms=terms)),
-        control=partial(_verdict_of, Probe(setting=control, detector=detector, terms=terms)),
-        terms=terms,
+        attack=partial(_probe, setting=attack, detector=detector, config=config),
+        control=partial(_probe, setting=control, detector=detector, config=config),
+        config=config,
     )
 
 
-async def _verdict_of(probe: Probe, arena: AttackContext) -> Finding:
-    source = probe.source(arena)
+def build_probes(
+    rows: Mapping[str, object],
+    *,
+    detector: str,
+    attack: str,
+    control: str,
+    config: AttackConfig | Callable[[str], AttackConfig],
+    name: str = "{name}",
+) -> tuple[Check, ...]:
+    """Build one attack for each row: its name, and what replaces `{row}` or `{row!r}`."""
+
+    def filled(text: str, row: object) -> str:
+        return text.replace("{row!r}", repr(row)).replace("{row}", str(row))
+
+    return tuple(
+        build_probe(
+            name.format(name=key),
+            detector=filled(detector, row),
+            attack=filled(attack, row),
+            control=filled(control, row),
+            config=config(key) if callable(config) else config,
+        )
+        for key, row in rows.items()
+    )
+
+
+async def _probe(
+    context: AttackContext, *, setting: str, detector: str, config: AttackConfig
+) -> Finding:
+    facts = f"CANARY = {context.canaries.facts()!r}\n"
+    source = _PRELUDE + facts + dedent(setting) + "\n" + dedent(detector)
     program = (
         Command(argv=("python3", "-c", source))
-        if probe.terms.by_command
+        if config.by_command
         else PythonCode(source=source.encode(), filename="attack.py")
     )
-    limits, equipment = probe.terms.limits, probe.terms.equipment
-    result = await run_alone(arena.backend, program, limits, equipment=equipment)
-    return judged(result, probe.terms)
+    result = await run_alone(context.backend, program, config.limits, equipment=config.equipment)
+    return judged(result, config)
 
 
-def judged(result: ExecutionResult, terms: AttackConfig) -> Finding:
+def judged(result: ExecutionResult, config: AttackConfig) -> Finding:
     """Parse an attacker's report; one that did not reach its attack proves nothing."""
     lines = result.stdout.splitlines()
     for line in lines:
@@ -200,27 +215,20 @@ def judged(result: ExecutionResult, terms: AttackConfig) -> Finding:
         if line.startswith("HELD "):
             return Finding(breached=False, evidence=line.removeprefix("HELD "))
     refused_by_kill = result.reason is Reason.SIGNALLED and result.signal == _SIGSYS
-    if "TRYING ''" in lines and (refused_by_kill or result.reason in terms.endings):
+    if "TRYING ''" in lines and (refused_by_kill or result.reason in config.endings):
         return Finding(breached=False, evidence=describe(result))
     raise AssertionError(f"the attack tested nothing: {describe(result)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Greed:
-    """An attack for AMOUNT of a resource: far too much in the attack, little in the control."""
+def build_greed(name: str, take: str, *, much: int, little: int, config: AttackConfig) -> Check:
+    """Build an attack for AMOUNT of a resource: far too much in the attack, little in the control.
 
-    name: str
-    take: str
-    """Defines `take()`, which returns a value when it got AMOUNT."""
-    much: int
-    little: int
-    terms: AttackConfig
-
-    def case(self) -> HostileCase:
-        return probing(
-            self.name,
-            detector=f"{self.take}\njudge(take)",
-            attack=f"AMOUNT = {self.much}",
-            control=f"AMOUNT = {self.little}",
-            terms=self.terms,
-        )
+    `take` defines `take()`, which returns a value when it got AMOUNT.
+    """
+    return build_probe(
+        name,
+        detector=f"{take}\njudge(take)",
+        attack=f"AMOUNT = {much}",
+        control=f"AMOUNT = {little}",
+        config=config,
+    )

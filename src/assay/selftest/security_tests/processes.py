@@ -19,19 +19,27 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
+    build_attacks,
 )
-from assay.selftest.security_tests.probe import CALL, CALL_CONTROL, LIST_ANY, LIST_CONTROL, probing
+from assay.selftest.security_tests.probe import (
+    CALL,
+    CALL_CONTROL,
+    LIST_ANY,
+    LIST_CONTROL,
+    build_probe,
+    build_probes,
+)
 
-_TERMS = AttackConfig(group="processes")
-_APART = replace(_TERMS, needs=Isolation.ISOLATED)
+_CONFIG = AttackConfig(group="processes")
+_APART = replace(_CONFIG, needs=Isolation.ISOLATED)
 _SHARED_KERNEL = replace(
-    _TERMS,
+    _CONFIG,
     not_applicable_from=Isolation.KERNEL,
     moot_because="processes and priorities are those of a kernel that is not the host's",
 )
 
-VISIBLE = probing(
+VISIBLE = build_probe(
     "processes_of_the_host_are_not_visible",
     detector="""
         def see():
@@ -53,10 +61,10 @@ VISIBLE = probing(
         while MARK not in open(f"/proc/{child.pid}/cmdline").read():
             pass  # its new command line appears a moment after the exec
     """,
-    terms=replace(_SHARED_KERNEL, needs=Isolation.ISOLATED),
+    config=replace(_SHARED_KERNEL, needs=Isolation.ISOLATED),
 )
 
-SIGNALLING = probing(
+SIGNALLING = build_probe(
     "a_process_of_the_host_cannot_be_signalled",
     detector="judge(lambda: (True, os.kill(TARGET, 9)))",
     attack="TARGET = CANARY['victim_pid']",
@@ -67,7 +75,7 @@ SIGNALLING = probing(
             time.sleep(60)
             os._exit(0)
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _MEMORY = """
@@ -86,7 +94,7 @@ def read_memory():
 judge(read_memory)
 """
 
-MEMORY = probing(
+MEMORY = build_probe(
     "the_memory_of_other_processes_is_unreadable",
     detector=_MEMORY,
     attack="""
@@ -98,7 +106,7 @@ MEMORY = probing(
         open("process/mem", "wb").write(bytes(0x2000))
         PLACES = ["missing", "process"]
     """,
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _TOLD_BY_GVISOR = frozenset({"environ", "maps", "fd", "fdinfo", "auxv"})
@@ -107,7 +115,7 @@ secret."""
 _PRIVATE = ("environ", "maps", "fd", "fdinfo", "cwd", "root", "exe", "auxv", "stack", "syscall")
 
 PRIVATE_FILES = tuple(
-    probing(
+    build_probe(
         f"{name}_of_the_first_process_is_private",
         detector="""
             def look():
@@ -127,17 +135,17 @@ PRIVATE_FILES = tuple(
             open("planted", "w").write("permitted")
             TARGET = "planted"
         """,
-        terms=_SHARED_KERNEL if name in _TOLD_BY_GVISOR else _TERMS,
+        config=_SHARED_KERNEL if name in _TOLD_BY_GVISOR else _CONFIG,
     )
     for name in _PRIVATE
 )
 
-PARENT_DESCRIPTORS = probing(
+PARENT_DESCRIPTORS = build_probe(
     "descriptors_of_parents_are_not_listed",
     detector=LIST_ANY,
     attack="TARGETS = [f'/proc/{pid}/fd' for pid in (1, os.getppid(), CANARY['pid'])]",
     control=LIST_CONTROL,
-    terms=_SHARED_KERNEL,
+    config=_SHARED_KERNEL,
 )
 
 _ADVANTAGES = {
@@ -157,29 +165,26 @@ _WITHOUT_EFFECT_IN_GVISOR = frozenset(
     {"protection_from_the_memory_killer_is_refused", "a_higher_priority_is_refused"}
 )
 
-ADVANTAGES = tuple(
-    probing(
-        name,
-        detector=CALL,
-        attack=f"ACT = {act}",
-        control=CALL_CONTROL,
-        terms=_SHARED_KERNEL if name in _WITHOUT_EFFECT_IN_GVISOR else _TERMS,
-    )
-    for name, act in _ADVANTAGES.items()
+ADVANTAGES = build_probes(
+    _ADVANTAGES,
+    detector=CALL,
+    attack="ACT = {row}",
+    control=CALL_CONTROL,
+    config=lambda name: _SHARED_KERNEL if name in _WITHOUT_EFFECT_IN_GVISOR else _CONFIG,
 )
 
 
-async def _victim_dies(arena: AttackContext, *, attack: str) -> Finding:
+async def _victim_dies(context: AttackContext, attack: str) -> Finding:
     """Run an attack on every process, or kill the victim directly as the control."""
     if attack:
-        result = await run_alone(arena.backend, python(attack), replace(TIGHT, wall_s=3.0))
+        result = await run_alone(context.backend, python(attack), replace(TIGHT, wall_s=3.0))
         ran = "attacking" in result.stdout
         assert ran, f"nothing was tested: {describe(result)}"
     else:
-        arena.canaries.victim.kill()
-        await arena.canaries.victim.wait()
+        context.canaries.victim.kill()
+        await context.canaries.victim.wait()
     return Finding(
-        breached=not arena.canaries.victim_lives(), evidence="the victim is dead or stopped"
+        breached=not context.canaries.victim_lives(), evidence="the victim is dead or stopped"
     )
 
 
@@ -213,14 +218,8 @@ _MASSACRES = {
     """,
 }
 
-MASSACRES = tuple(
-    build_case(
-        name,
-        attack=partial(_victim_dies, attack=attack),
-        control=partial(_victim_dies, attack=""),
-        terms=_APART,
-    )
-    for name, attack in _MASSACRES.items()
+MASSACRES = build_attacks(
+    _MASSACRES, _victim_dies, control=partial(_victim_dies, attack=""), config=_APART
 )
 
 
@@ -228,22 +227,22 @@ _ENDS = {Reason.COMPLETED, Reason.SIGNALLED, Reason.TIMED_OUT, Reason.TOO_MANY_P
 """The last one is for busy machines: each generation waits for its turn to exit."""
 
 
-async def _outlives(arena: AttackContext, *, source: str) -> Finding:
+async def _outlives(context: AttackContext, source: str) -> Finding:
     """Run a program that ends or is stopped, and check whether any part of it continues."""
-    async with arena.backend.open_sandbox(replace(TIGHT, wall_s=1.5)) as sandbox:
+    async with context.backend.open_sandbox(replace(TIGHT, wall_s=1.5)) as sandbox:
         result = await sandbox.run(python(HEARTBEAT + source))
         assert result.reason in _ENDS, f"nothing was tested: {describe(result)}"
         return Finding(breached=await beats_go_on(sandbox), evidence="a process is still running")
 
 
-async def _goes_on(arena: AttackContext) -> Finding:
+async def _goes_on(context: AttackContext) -> Finding:
     """Check a program that is still running."""
     beating = anyio.Event()
 
     def hear(_: OutputChunk) -> None:
         beating.set()
 
-    async with arena.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
+    async with context.backend.open_sandbox(TIGHT) as sandbox, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(sandbox.run, python(BEAT_AND_SAY_SO), on_output=hear))
         with anyio.fail_after(10):
             await beating.wait()
@@ -342,21 +341,18 @@ time.sleep(0.2)
 }
 
 
-SURVIVORS = tuple(
-    build_case(name, attack=partial(_outlives, source=source), control=_goes_on, terms=_TERMS)
-    for name, source in _SURVIVORS.items()
-)
+SURVIVORS = build_attacks(_SURVIVORS, _outlives, control=_goes_on, config=_CONFIG)
 
 
-async def _keeps_waiting(arena: AttackContext, *, source: str, too_long_s: float) -> Finding:
-    result = await run_alone(arena.backend, python(source), replace(TIGHT, wall_s=30.0))
+async def _keeps_waiting(context: AttackContext, *, source: str, too_long_s: float) -> Finding:
+    result = await run_alone(context.backend, python(source), replace(TIGHT, wall_s=30.0))
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     return Finding(
         breached=result.duration_s >= too_long_s, evidence=f"it took {result.duration_s:.1f} s"
     )
 
 
-ORPHANS = build_case(
+ORPHANS = build_attack(
     "an_orphan_that_holds_the_output_cannot_delay_the_result",
     attack=partial(
         _keeps_waiting,
@@ -364,5 +360,5 @@ ORPHANS = build_case(
         too_long_s=10.0,
     ),
     control=partial(_keeps_waiting, source="import time; time.sleep(0.4)", too_long_s=0.3),
-    terms=_TERMS,
+    config=_CONFIG,
 )

@@ -15,10 +15,11 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
+    build_attacks,
 )
 
-_TERMS = AttackConfig(group="protocol")
+_CONFIG = AttackConfig(group="protocol")
 
 _FORGED = """
     import json, os, pickle, struct
@@ -213,30 +214,23 @@ _FORGERIES = {
 }
 
 
-async def _looks_successful(arena: AttackContext, *, program: Program) -> Finding:
-    result = await run_alone(arena.backend, program, TIGHT)
+async def _looks_successful(context: AttackContext, source: str) -> Finding:
+    program = python(_FORGED + source.replace("\n    ", "\n"))
+    result = await run_alone(context.backend, program, TIGHT)
     assert b"forging" in result.stdout_bytes, f"nothing was tested: {describe(result)}"
     return Finding(breached=result.succeeded, evidence=describe(result))
 
 
-_SUCCESS = python(_FORGED)
-
-FORGERIES = tuple(
-    build_case(
-        name,
-        attack=partial(_looks_successful, program=python(_FORGED + source.replace("\n    ", "\n"))),
-        control=partial(_looks_successful, program=_SUCCESS),
-        terms=_TERMS,
-    )
-    for name, source in _FORGERIES.items()
+FORGERIES = build_attacks(
+    _FORGERIES, _looks_successful, control=partial(_looks_successful, source=""), config=_CONFIG
 )
 
 
-async def _is_changed(arena: AttackContext, *, sent: bytes, expected: bytes) -> Finding:
+async def _is_changed(context: AttackContext, *, sent: bytes, expected: bytes) -> Finding:
     """Check whether the output differs from the expected one."""
     limits = replace(TIGHT, output_bytes=8 << 20)
     result = await run_alone(
-        arena.backend,
+        context.backend,
         replace(python("import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"), stdin=sent),
         limits,
     )
@@ -259,17 +253,17 @@ _TRICKY_OUTPUT = {
 }
 
 TRICKY_OUTPUT = tuple(
-    build_case(
+    build_attack(
         name,
         attack=partial(_is_changed, sent=sent, expected=sent),
         control=partial(_is_changed, sent=sent, expected=sent + b"!"),
-        terms=_TERMS,
+        config=_CONFIG,
     )
     for name, sent in _TRICKY_OUTPUT.items()
 )
 
 
-async def _speaks_later(arena: AttackContext, *, when_s: float) -> Finding:
+async def _speaks_later(context: AttackContext, *, when_s: float) -> Finding:
     """Leave a process that writes after a while, and check the output of the next execution."""
     source = f"""
         import os, time
@@ -286,7 +280,7 @@ async def _speaks_later(arena: AttackContext, *, when_s: float) -> Finding:
     def hear(chunk: OutputChunk) -> None:
         heard.append(chunk.data)
 
-    async with arena.backend.open_sandbox(TIGHT) as sandbox:
+    async with context.backend.open_sandbox(TIGHT) as sandbox:
         first = await sandbox.run(python(source), on_output=hear)
         assert "left one behind" in first.stdout, f"nothing was tested: {describe(first)}"
         second = await sandbox.run(python("import time; time.sleep(0.6)"), on_output=hear)
@@ -294,11 +288,11 @@ async def _speaks_later(arena: AttackContext, *, when_s: float) -> Finding:
     return Finding(breached=b"from the grave" in text, evidence=repr(text))
 
 
-FROM_THE_GRAVE = build_case(
+FROM_THE_GRAVE = build_attack(
     "what_is_left_behind_does_not_speak_in_the_next_execution",
     attack=partial(_speaks_later, when_s=0.5),
     control=partial(_speaks_later, when_s=0.0),
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 _READ_FOREIGN_INPUT = """
@@ -315,23 +309,23 @@ _READ_FOREIGN_INPUT = """
 """
 
 
-async def _reads_more(arena: AttackContext, *, given: bytes, expected: bytes) -> Finding:
+async def _reads_more(context: AttackContext, *, given: bytes, expected: bytes) -> Finding:
     """Check whether a program reads more than its input."""
     program = replace(python(_READ_FOREIGN_INPUT), stdin=given)
-    result = await run_alone(arena.backend, program, TIGHT)
+    result = await run_alone(context.backend, program, TIGHT)
     assert result.succeeded, f"nothing was tested: {describe(result)}"
     return Finding(breached=result.stdout != f"{expected!r}\n", evidence=result.stdout)
 
 
-FOREIGN_INPUT = build_case(
+FOREIGN_INPUT = build_attack(
     "a_program_reads_its_own_input_and_no_more",
     attack=partial(_reads_more, given=b"mine", expected=b"mine"),
     control=partial(_reads_more, given=b"mine and more", expected=b"mine"),
-    terms=_TERMS,
+    config=_CONFIG,
 )
 
 
-async def _neighbour_suffers(arena: AttackContext, *, neighbour: Program) -> Finding:
+async def _neighbour_suffers(context: AttackContext, neighbour: Program) -> Finding:
     """Run a careful program beside a destructive one of the same sandbox."""
     careful = python("import time; time.sleep(0.8); print('unharmed')")
     results: list[ExecutionResult] = []
@@ -339,7 +333,7 @@ async def _neighbour_suffers(arena: AttackContext, *, neighbour: Program) -> Fin
     async def run(program: Program) -> None:
         results.append(await sandbox.run(program))
 
-    async with arena.backend.open_sandbox(TIGHT) as sandbox:
+    async with context.backend.open_sandbox(TIGHT) as sandbox:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, careful)
             await anyio.sleep(0.2)
@@ -348,13 +342,13 @@ async def _neighbour_suffers(arena: AttackContext, *, neighbour: Program) -> Fin
         return Finding(breached=not unharmed, evidence="; ".join(map(describe, results)))
 
 
-async def _suffers_from_cancel(arena: AttackContext) -> Finding:
+async def _suffers_from_cancel(context: AttackContext) -> Finding:
     results: list[ExecutionResult] = []
 
     async def run() -> None:
         results.append(await sandbox.run(python("import time; time.sleep(60)")))
 
-    async with arena.backend.open_sandbox(TIGHT) as sandbox:
+    async with context.backend.open_sandbox(TIGHT) as sandbox:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             await anyio.sleep(0.3)
@@ -371,12 +365,6 @@ _NEIGHBOURS: dict[str, Program] = {
     "a_neighbour_that_crashes_harms_no_one": python("import ctypes; ctypes.string_at(0)"),
 }
 
-NEIGHBOURS = tuple(
-    build_case(
-        name,
-        attack=partial(_neighbour_suffers, neighbour=neighbour),
-        control=_suffers_from_cancel,
-        terms=_TERMS,
-    )
-    for name, neighbour in _NEIGHBOURS.items()
+NEIGHBOURS = build_attacks(
+    _NEIGHBOURS, _neighbour_suffers, control=_suffers_from_cancel, config=_CONFIG
 )

@@ -1,7 +1,7 @@
 """Attacks on the host's file operations by timing: the workspace changes during a read."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import PurePosixPath
@@ -17,10 +17,10 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attacks,
 )
 
-_TERMS = AttackConfig(group="host_files")
+_CONFIG = AttackConfig(group="host_files")
 _RACE_S = 1.0
 _RACING = replace(TIGHT, wall_s=15.0, cpu_s=15.0)
 _PLACE = PurePosixPath("place")
@@ -99,39 +99,31 @@ _LOOP = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Race:
-    """A program that switches paths, and the host's concurrent operation."""
+Operation = Callable[[Sandbox, int], Awaitable[object]]
+"""What the host does, with the number of the round."""
 
-    name: str
-    flipping: str
-    act: Callable[[Sandbox, int], Awaitable[object]]
 
-    async def attack(self, arena: AttackContext) -> Finding:
-        source = f"    import os\n    CANARY = {arena.canaries.facts()!r}\n{self.flipping}{_LOOP}"
-        ready = anyio.Event()
+async def _race(context: AttackContext, row: tuple[str, Operation]) -> Finding:
+    """Run a program that switches paths, and the host's operation beside it."""
+    flipping, operate = row
+    source = f"    import os\n    CANARY = {context.canaries.facts()!r}\n{flipping}{_LOOP}"
+    ready = anyio.Event()
 
-        def hear(_: OutputChunk) -> None:
-            ready.set()
+    def hear(_: OutputChunk) -> None:
+        ready.set()
 
-        seen: list[object] = []
-        async with (
-            arena.backend.open_sandbox(_RACING) as sandbox,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(partial(sandbox.run, python(source), on_output=hear))
-            with anyio.fail_after(10):
-                await ready.wait()
-            with anyio.move_on_after(_RACE_S):
-                await self._act_into(seen, sandbox)
-            await sandbox.cancel()
-        assert seen, "the host never got its turn"
-        return _caught(arena, seen)
-
-    async def _act_into(self, seen: list[object], sandbox: Sandbox) -> None:
-        for number in count():
-            answer = await _answer(self.act(sandbox, number))
-            seen.append(answer)
+    seen: list[object] = []
+    async with context.backend.open_sandbox(_RACING) as sandbox, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(sandbox.run, python(source), on_output=hear))
+        with anyio.fail_after(10):
+            await ready.wait()
+        with anyio.move_on_after(_RACE_S):
+            for number in count():
+                answer = await _answer(operate(sandbox, number))
+                seen.append(answer)
+        await sandbox.cancel()
+    assert seen, "the host never got its turn"
+    return _caught(context, seen)
 
 
 async def _answer(call: Awaitable[object]) -> object:
@@ -141,18 +133,18 @@ async def _answer(call: Awaitable[object]) -> object:
         return error
 
 
-def _caught(arena: AttackContext, seen: list[object]) -> Finding:
-    leaked = any(arena.canaries.secret in str(answer) for answer in seen)
-    touched = arena.canaries.touched()
+def _caught(context: AttackContext, seen: list[object]) -> Finding:
+    leaked = any(context.canaries.secret in str(answer) for answer in seen)
+    touched = context.canaries.touched()
     evidence = f"secret read: {leaked}, canaries touched: {touched}, in {len(seen)} rounds"
     return Finding(breached=leaked or touched, evidence=evidence)
 
 
-async def _is_noticed(arena: AttackContext) -> Finding:
+async def _is_noticed(context: AttackContext) -> Finding:
     """Show that the detector sees both kinds of success: the secret, read as the host reads."""
-    async with arena.backend.open_sandbox(TIGHT) as sandbox:
-        await sandbox.write_file(_FILE, arena.canaries.secret.encode())
-        return _caught(arena, [await _answer(sandbox.read_file(_FILE))])
+    async with context.backend.open_sandbox(TIGHT) as sandbox:
+        await sandbox.write_file(_FILE, context.canaries.secret.encode())
+        return _caught(context, [await _answer(sandbox.read_file(_FILE))])
 
 
 async def _read_at_most(sandbox: Sandbox) -> int:
@@ -166,72 +158,55 @@ async def _write_and_read(sandbox: Sandbox, path: PurePosixPath) -> object:
     return await _answer(sandbox.read_file(path))
 
 
-_RACES = (
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_it_is_read",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, _: sandbox.read_file(_PLACE / "secret"),
+_RACES: dict[str, tuple[str, Operation]] = {
+    "a_directory_that_turns_into_a_link_while_it_is_read": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, _: sandbox.read_file(_PLACE / "secret"),
     ),
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_it_is_written",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, number: sandbox.write_file(_PLACE / f"new-{number % 5}", b"astray"),
+    "a_directory_that_turns_into_a_link_while_it_is_written": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, number: sandbox.write_file(_PLACE / f"new-{number % 5}", b"astray"),
     ),
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_a_file_in_it_is_replaced",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, _: sandbox.write_file(_PLACE / "writable", b"astray"),
+    "a_directory_that_turns_into_a_link_while_a_file_in_it_is_replaced": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, _: sandbox.write_file(_PLACE / "writable", b"astray"),
     ),
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_it_is_listed",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, _: sandbox.list_files(),
+    "a_directory_that_turns_into_a_link_while_it_is_listed": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, _: sandbox.list_files(),
     ),
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_it_is_removed",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, _: sandbox.remove_path(_PLACE),
+    "a_directory_that_turns_into_a_link_while_it_is_removed": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, _: sandbox.remove_path(_PLACE),
     ),
-    _Race(
-        name="a_directory_that_turns_into_a_link_while_one_is_made_in_it",
-        flipping=_FLIP_DIRECTORY,
-        act=lambda sandbox, number: sandbox.make_directory(_PLACE / f"new-{number % 5}/deep"),
+    "a_directory_that_turns_into_a_link_while_one_is_made_in_it": (
+        _FLIP_DIRECTORY,
+        lambda sandbox, number: sandbox.make_directory(_PLACE / f"new-{number % 5}/deep"),
     ),
-    _Race(
-        name="a_file_that_turns_into_a_link_while_it_is_read",
-        flipping=_FLIP_FILE,
-        act=lambda sandbox, _: sandbox.read_file(_FILE),
+    "a_file_that_turns_into_a_link_while_it_is_read": (
+        _FLIP_FILE,
+        lambda sandbox, _: sandbox.read_file(_FILE),
     ),
-    _Race(
-        name="a_file_that_turns_into_a_link_while_it_is_written",
-        flipping=_FLIP_FILE,
-        act=lambda sandbox, _: sandbox.write_file(_FILE, b"astray"),
+    "a_file_that_turns_into_a_link_while_it_is_written": (
+        _FLIP_FILE,
+        lambda sandbox, _: sandbox.write_file(_FILE, b"astray"),
     ),
-    _Race(
-        name="a_passing_file_that_is_seized_while_it_is_written",
-        flipping=_SEIZE_NEW_FILES,
-        act=lambda sandbox, number: _write_and_read(sandbox, _PLACE / f"new-{number}"),
+    "a_passing_file_that_is_seized_while_it_is_written": (
+        _SEIZE_NEW_FILES,
+        lambda sandbox, number: _write_and_read(sandbox, _PLACE / f"new-{number}"),
     ),
-    _Race(
-        name="a_new_directory_that_is_seized_while_it_is_made",
-        flipping=_SEIZE_NEW_DIRECTORIES,
-        act=lambda sandbox, number: sandbox.write_file(
+    "a_new_directory_that_is_seized_while_it_is_made": (
+        _SEIZE_NEW_DIRECTORIES,
+        lambda sandbox, number: sandbox.write_file(
             PurePosixPath(f"new-{number % 7}/deep/file"), b"astray"
         ),
     ),
-    _Race(
-        name="a_file_that_grows_and_shrinks_while_it_is_read",
-        flipping=_GROW_AND_SHRINK,
-        act=lambda sandbox, _: _read_at_most(sandbox),
+    "a_file_that_grows_and_shrinks_while_it_is_read": (
+        _GROW_AND_SHRINK,
+        lambda sandbox, _: _read_at_most(sandbox),
     ),
-)
+}
 
-RACES = tuple(
-    build_case(
-        f"{race.name}_leads_nowhere",
-        attack=race.attack,
-        control=_is_noticed,
-        terms=_TERMS,
-    )
-    for race in _RACES
+RACES = build_attacks(
+    _RACES, _race, control=_is_noticed, config=_CONFIG, name="{name}_leads_nowhere"
 )

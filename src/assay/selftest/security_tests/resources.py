@@ -13,14 +13,14 @@ from assay.selftest.security_tests.attack import (
     AttackConfig,
     AttackContext,
     Finding,
-    build_case,
+    build_attack,
 )
-from assay.selftest.security_tests.probe import Greed
+from assay.selftest.security_tests.probe import build_greed
 
-_MEMORY_TERMS = AttackConfig(group="resources").ending(Reason.OUT_OF_MEMORY)
-_MEMORY_OR_DISK = _MEMORY_TERMS.ending(Reason.DISK_FULL)
+_MEMORY_CONFIG = AttackConfig(group="resources").ending(Reason.OUT_OF_MEMORY)
+_MEMORY_OR_DISK = _MEMORY_CONFIG.ending(Reason.DISK_FULL)
 
-_OF_THE_KERNEL = _MEMORY_TERMS.within(
+_OF_THE_KERNEL = _MEMORY_CONFIG.within(
     replace(TIGHT, wall_s=30.0, cpu_s=30.0)
 ).against_the_hosts_kernel()
 _FILES_IN_MEMORY = replace(
@@ -29,21 +29,21 @@ _FILES_IN_MEMORY = replace(
 )
 """A weaker sandbox has its files on the host's disk, and they use no memory."""
 
-_GREEDS = (
-    Greed(
-        name="one_process_cannot_take_all_memory",
-        take="""
+MEMORY = (
+    build_greed(
+        "one_process_cannot_take_all_memory",
+        """
 def take():
     kept = [bytearray(b"x") * (1 << 20) for _ in range(AMOUNT)]
     return len(kept)
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="catching_memory_errors_does_not_give_more_memory",
-        take="""
+    build_greed(
+        "catching_memory_errors_does_not_give_more_memory",
+        """
 def take():
     kept = []
     for _ in range(20_000):
@@ -56,11 +56,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="many_processes_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "many_processes_cannot_take_all_memory",
+        """
 import select
 def take():
     ready, tell = os.pipe()
@@ -77,11 +77,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS.ending(Reason.TIMED_OUT),
+        config=_MEMORY_CONFIG.ending(Reason.TIMED_OUT),
     ),
-    Greed(
-        name="a_process_that_hides_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "a_process_that_hides_cannot_take_all_memory",
+        """
 import ctypes, time
 def take():
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # now only root may look into it
@@ -91,11 +91,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="shared_mappings_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "shared_mappings_cannot_take_all_memory",
+        """
 import mmap
 def take():
     kept = mmap.mmap(-1, AMOUNT << 20)
@@ -105,11 +105,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="huge_pages_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "huge_pages_cannot_take_all_memory",
+        """
 import mmap
 def take():
     kept = mmap.mmap(-1, AMOUNT << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -123,11 +123,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="files_in_memory_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "files_in_memory_cannot_take_all_memory",
+        """
 def take():
     if AMOUNT < 100 and not hasattr(os, "memfd_create"):
         return "control"
@@ -143,11 +143,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="shared_memory_files_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "shared_memory_files_cannot_take_all_memory",
+        """
 def take():
     try:
         file = open("/dev/shm/kept", "wb", buffering=0)
@@ -161,11 +161,11 @@ def take():
 """,
         much=1024,
         little=2,
-        terms=_MEMORY_OR_DISK,
+        config=_MEMORY_OR_DISK,
     ),
-    Greed(
-        name="system_v_memory_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "system_v_memory_cannot_take_all_memory",
+        """
 import ctypes
 def take():
     libc = ctypes.CDLL(None, use_errno=True)
@@ -184,11 +184,11 @@ def take():
 """,
         much=1024,
         little=8,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="pipe_buffers_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "pipe_buffers_cannot_take_all_memory",
+        """
 import fcntl
 def take():
     taken, kept = 0, []
@@ -212,11 +212,11 @@ def take():
 """,
         much=512,
         little=1,
-        terms=_MEMORY_TERMS.within(replace(TIGHT, open_files=2000)).against_the_hosts_kernel(),
+        config=_MEMORY_CONFIG.within(replace(TIGHT, open_files=2000)).against_the_hosts_kernel(),
     ),
-    Greed(
-        name="page_tables_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "page_tables_cannot_take_all_memory",
+        """
 import mmap, time
 def take():
     # Each page that is read here is the same one, full of zeros; each needs a table of its own.
@@ -231,11 +231,11 @@ def take():
 """,
         much=256,
         little=4,
-        terms=_OF_THE_KERNEL,
+        config=_OF_THE_KERNEL,
     ),
-    Greed(
-        name="shared_memory_that_is_not_mapped_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "shared_memory_that_is_not_mapped_cannot_take_all_memory",
+        """
 import mmap, time
 def take():
     kept = []
@@ -249,11 +249,11 @@ def take():
 """,
         much=512,
         little=8,
-        terms=_OF_THE_KERNEL,
+        config=_OF_THE_KERNEL,
     ),
-    Greed(
-        name="files_and_memory_together_cannot_take_too_much",
-        take="""
+    build_greed(
+        "files_and_memory_together_cannot_take_too_much",
+        """
 import time
 def take():
     with open("kept", "wb", buffering=0) as file:
@@ -265,11 +265,11 @@ def take():
 """,
         much=90,
         little=8,
-        terms=_FILES_IN_MEMORY,
+        config=_FILES_IN_MEMORY,
     ),
-    Greed(
-        name="shared_memory_files_and_memory_together_cannot_take_too_much",
-        take="""
+    build_greed(
+        "shared_memory_files_and_memory_together_cannot_take_too_much",
+        """
 import time
 def take():
     with open("/dev/shm/kept", "wb", buffering=0) as file:
@@ -281,11 +281,11 @@ def take():
 """,
         much=100,
         little=8,
-        terms=_FILES_IN_MEMORY,
+        config=_FILES_IN_MEMORY,
     ),
-    Greed(
-        name="a_decompression_bomb_cannot_take_all_memory",
-        take="""
+    build_greed(
+        "a_decompression_bomb_cannot_take_all_memory",
+        """
 import zlib
 def take():
     packer, packed = zlib.compressobj(1), b""
@@ -295,11 +295,11 @@ def take():
 """,
         much=300,
         little=4,
-        terms=_MEMORY_TERMS,
+        config=_MEMORY_CONFIG,
     ),
-    Greed(
-        name="deep_recursion_is_only_a_crash",
-        take="""
+    build_greed(
+        "deep_recursion_is_only_a_crash",
+        """
 import sys
 def take():
     sys.setrecursionlimit(AMOUNT * 10)
@@ -309,11 +309,9 @@ def take():
 """,
         much=3_000_000,
         little=50,
-        terms=_MEMORY_TERMS.ending(Reason.SIGNALLED, Reason.CPU_TIME, Reason.TIMED_OUT),
+        config=_MEMORY_CONFIG.ending(Reason.SIGNALLED, Reason.CPU_TIME, Reason.TIMED_OUT),
     ),
 )
-
-MEMORY = tuple(greed.case() for greed in _GREEDS)
 
 _TIMED = AttackConfig(group="resources", limits=replace(TIGHT, wall_s=1.5)).ending(Reason.TIMED_OUT)
 _METERED = AttackConfig(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall_s=30.0)).ending(
@@ -321,10 +319,10 @@ _METERED = AttackConfig(group="resources", limits=replace(TIGHT, cpu_s=1.0, wall
 )
 _ROOMY = AttackConfig(group="resources").ending(Reason.DISK_FULL, Reason.OUT_OF_MEMORY)
 
-_TIME = (
-    Greed(
-        name="sleeping_forever_is_ended",
-        take="""
+TIME = (
+    build_greed(
+        "sleeping_forever_is_ended",
+        """
 import time
 def take():
     time.sleep(AMOUNT)
@@ -332,11 +330,11 @@ def take():
 """,
         much=600,
         little=1,
-        terms=_TIMED,
+        config=_TIMED,
     ),
-    Greed(
-        name="ignoring_every_signal_does_not_help",
-        take="""
+    build_greed(
+        "ignoring_every_signal_does_not_help",
+        """
 import signal, time
 def take():
     for number in set(signal.valid_signals()) - {9, 19}:
@@ -347,11 +345,11 @@ def take():
 """,
         much=600,
         little=1,
-        terms=_TIMED,
+        config=_TIMED,
     ),
-    Greed(
-        name="waiting_for_a_lock_forever_is_ended",
-        take="""
+    build_greed(
+        "waiting_for_a_lock_forever_is_ended",
+        """
 import fcntl
 def take():
     first, second = open("lock", "w"), open("lock", "w")
@@ -362,11 +360,11 @@ def take():
 """,
         much=2,
         little=1,
-        terms=_TIMED,
+        config=_TIMED,
     ),
-    Greed(
-        name="processor_time_is_ended_though_its_signal_is_ignored",
-        take="""
+    build_greed(
+        "processor_time_is_ended_though_its_signal_is_ignored",
+        """
 import signal, time
 def take():
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
@@ -378,11 +376,11 @@ def take():
 """,
         much=50,
         little=1,
-        terms=_METERED,
+        config=_METERED,
     ),
-    Greed(
-        name="processor_time_of_a_relay_of_processes_is_ended",
-        take="""
+    build_greed(
+        "processor_time_of_a_relay_of_processes_is_ended",
+        """
 import time
 def take():
     for _ in range(AMOUNT):
@@ -395,11 +393,11 @@ def take():
 """,
         much=20,
         little=1,
-        terms=_METERED,
+        config=_METERED,
     ),
-    Greed(
-        name="processor_time_of_orphans_is_ended",
-        take="""
+    build_greed(
+        "processor_time_of_orphans_is_ended",
+        """
 import time
 def take():
     reader, writer = os.pipe()
@@ -418,28 +416,28 @@ def take():
 """,
         much=300,
         little=1,
-        terms=_METERED,
+        config=_METERED,
     ),
-    Greed(
-        name="a_huge_calculation_is_ended",
-        take="""
+    build_greed(
+        "a_huge_calculation_is_ended",
+        """
 def take():
     return (7 ** (10 ** AMOUNT)).bit_length()
 """,
         much=8,
         little=2,
-        terms=_METERED,
+        config=_METERED,
     ),
-    Greed(
-        name="a_catastrophic_pattern_is_ended",
-        take="""
+    build_greed(
+        "a_catastrophic_pattern_is_ended",
+        """
 import re
 def take():
     return not re.match("(a+)+$", "a" * AMOUNT + "b")
 """,
         much=60,
         little=3,
-        terms=_METERED,
+        config=_METERED,
     ),
 )
 
@@ -459,10 +457,10 @@ _HIDING_PLACES = {
 """,
 }
 
-_ROOM = (
-    Greed(
-        name="one_file_cannot_fill_the_disk",
-        take="""
+SPACE = (
+    build_greed(
+        "one_file_cannot_fill_the_disk",
+        """
 def take():
     with open("kept", "wb", buffering=0) as file:
         for _ in range(AMOUNT):
@@ -472,11 +470,11 @@ def take():
 """,
         much=200,
         little=2,
-        terms=_ROOMY,
+        config=_ROOMY,
     ),
-    Greed(
-        name="reserved_room_cannot_fill_the_disk",
-        take="""
+    build_greed(
+        "reserved_room_cannot_fill_the_disk",
+        """
 def take():
     with open("kept", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, AMOUNT << 20)
@@ -484,11 +482,11 @@ def take():
 """,
         much=200,
         little=2,
-        terms=_ROOMY,
+        config=_ROOMY,
     ),
-    Greed(
-        name="a_mapped_sparse_file_cannot_fill_the_disk",
-        take="""
+    build_greed(
+        "a_mapped_sparse_file_cannot_fill_the_disk",
+        """
 import mmap
 def take():
     with open("kept", "wb+") as file:
@@ -500,11 +498,11 @@ def take():
 """,
         much=200,
         little=2,
-        terms=_ROOMY.ending(Reason.SIGNALLED),
+        config=_ROOMY.ending(Reason.SIGNALLED),
     ),
-    Greed(
-        name="deleted_open_files_cannot_fill_the_disk",
-        take="""
+    build_greed(
+        "deleted_open_files_cannot_fill_the_disk",
+        """
 def take():
     kept = []
     for number in range(AMOUNT):
@@ -516,11 +514,11 @@ def take():
 """,
         much=25,
         little=1,
-        terms=_ROOMY,
+        config=_ROOMY,
     ),
-    Greed(
-        name="temporary_files_cannot_fill_the_disk",
-        take="""
+    build_greed(
+        "temporary_files_cannot_fill_the_disk",
+        """
 import tempfile
 def take():
     with tempfile.TemporaryFile(buffering=0) as file:
@@ -531,12 +529,12 @@ def take():
 """,
         much=200,
         little=2,
-        terms=_ROOMY,
+        config=_ROOMY,
     ),
     *(
-        Greed(
-            name=name,
-            take=f"""
+        build_greed(
+            name,
+            f"""
 import time
 def take():
     {hide}
@@ -549,24 +547,22 @@ def take():
 """,
             much=25,
             little=1,
-            terms=_ROOMY,
+            config=_ROOMY,
         )
         for name, hide in _HIDING_PLACES.items()
     ),
 )
 
-TIME_AND_SPACE = tuple(greed.case() for table in (_TIME, _ROOM) for greed in table)
 
-
-async def _is_blamed_on_time(arena: AttackContext, *, source: str) -> Finding:
+async def _is_blamed_on_time(context: AttackContext, *, source: str) -> Finding:
     limits = replace(TIGHT, cpu_s=1.0, wall_s=30.0)
-    result = await run_alone(arena.backend, python(source), limits)
+    result = await run_alone(context.backend, python(source), limits)
     blamed = result.reason is Reason.CPU_TIME or "cpu_s" in result.limits_hit
     assert result.reason is not Reason.COMPLETED, f"nothing was tested: {describe(result)}"
     return Finding(breached=blamed, evidence=describe(result))
 
 
-SIGNAL_OF_TIME = build_case(
+SIGNAL_OF_TIME = build_attack(
     "a_program_that_sends_itself_the_signal_of_processor_time_is_not_ended_for_that",
     attack=partial(
         _is_blamed_on_time,
@@ -577,5 +573,5 @@ SIGNAL_OF_TIME = build_case(
         """,
     ),
     control=partial(_is_blamed_on_time, source="while True: pass"),
-    terms=AttackConfig(group="resources"),
+    config=AttackConfig(group="resources"),
 )
