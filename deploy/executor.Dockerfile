@@ -16,7 +16,7 @@ RUN python3 -m zipfile -e /wheels/uv-*.whl /uv && chmod +x /uv/uv-*.data/scripts
 ENV VIRTUAL_ENV=/opt/assay UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 # Installs only the wheels that this image needs. This layer stays in the build cache.
 RUN uv pip install --quiet --no-index --find-links /wheels \
-      anyio click pydantic rich cryptography grpcio grpcio-health-checking grpcio-reflection \
+      anyio click pydantic rich cryptography grpcio grpcio-health-checking grpcio-reflection limits \
       opentelemetry-exporter-otlp-proto-http opentelemetry-sdk prometheus-client protobuf uv \
       matplotlib numpy openpyxl pandas pyarrow scikit-learn seaborn xlrd
 COPY own /own
@@ -25,7 +25,7 @@ ARG EXTRAS=
 RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own "assay-agent[executor,packages,data${EXTRAS}]" \
  && cd /opt/assay/lib/python3*/site-packages/assay \
  && find . -mindepth 1 -maxdepth 1 ! -name contracts ! -name sandbox ! -name settings ! -name executor \
-      ! -name auth ! -name asyncx ! -name screening ! -name cli ! -name '__*' -exec rm -r {} + \
+      ! -name auth ! -name telemetry ! -name files.py ! -name asyncx ! -name screening ! -name cli ! -name '__*' -exec rm -r {} + \
  && find cli -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name errors.py \
       ! -name executor.py -exec rm -r {} + \
  && rm /opt/assay/bin/assay && python3 -m compileall -qq . \

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from assay.auth.tokens import add_token
+from assay.auth.tokens import executor_tokens
 from assay.contracts.errors import SandboxUnavailableError, UsageError, WorkspaceFileNotFoundError
 from assay.contracts.execution import Command, ExecutionResult, Limits, Program, PythonCode
 from assay.contracts.ports import OnOutput, SandboxBackend, ignore_output
@@ -158,8 +158,8 @@ def token_file(folder: Path, token: str) -> Path:
 
 async def test_a_client_with_a_token_gets_in_and_others_do_not(tmp_path: Path) -> None:
     digests = tmp_path / "tokens"
-    token = add_token(digests, "bob")
-    add_token(digests, "carol")
+    token = executor_tokens(digests).add("bob")
+    executor_tokens(digests).add("carol")
     async with open_served(FakeBackend(answer=say_hello), tmp_path, token_file=digests) as executor:
         async with open_client(executor.port, token_file=token_file(tmp_path, token)) as remote:
             assert (await run_once(remote)).stdout == "hello"
@@ -226,7 +226,7 @@ async def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
     certificates = make_certificates(tmp_path / "certs")
     (certificates.folder / "server.key").chmod(0o644)
 
-    with pytest.raises(UsageError, match="open to others"):
+    with pytest.raises(UsageError, match="others can read or change it"):
         async with open_served(FakeBackend(), tmp_path, **certificates.server()):
             pass
 

@@ -13,7 +13,7 @@ import httpx2
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from assay.auth.tokens import add_token
+from assay.auth.tokens import executor_tokens
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import ExecutionResult, Program, PythonCode
 from assay.executor.serve import Executor
@@ -58,7 +58,7 @@ async def numbers(executor: Executor) -> Samples:
 
 async def trouble(folder: Path, port: int) -> Samples:
     """Have an executor meet everything that its rules are about, except a queue that is full."""
-    token = ("authorization", f"Bearer {add_token(folder / 'tokens', 'alice')}")
+    token = ("authorization", f"Bearer {executor_tokens(folder / 'tokens').add('alice')}")
     settings = {
         "metrics_port": port,
         "token_file": folder / "tokens",

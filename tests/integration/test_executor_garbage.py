@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from assay.auth.tokens import add_token
+from assay.auth.tokens import executor_tokens
 from assay.sandbox.rpc.messages.failures import path_of
 from assay.sandbox.rpc.messages.methods import METHODS
 from tests.doubles.fake_sandbox import FakeBackend
@@ -38,7 +38,7 @@ async def send(
 
 @pytest.mark.parametrize("method", ["Execute", "ExecuteStream", "WriteFile"])
 async def test_strangers_are_refused_before_anything_is_parsed(method: str, tmp_path: Path) -> None:
-    token = add_token(tmp_path / "tokens", "alice")
+    token = executor_tokens(tmp_path / "tokens").add("alice")
     async with (
         open_served(FakeBackend(), tmp_path, token_file=tmp_path / "tokens") as executor,
         grpc.aio.insecure_channel(f"127.0.0.1:{executor.port}") as channel,

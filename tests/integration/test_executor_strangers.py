@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from assay.auth.certificates import make_server_certificate
-from assay.auth.tokens import add_token
+from assay.auth.tokens import executor_tokens
 from assay.contracts.errors import SandboxUnavailableError
 from tests.support.executors import make_certificates, open_client, open_process
 
@@ -36,7 +36,7 @@ async def test_each_way_of_not_getting_in_is_told_and_written_down(tmp_path: Pat
     certificates = make_certificates(tmp_path / "certs")
     foreign = {**make_certificates(tmp_path / "foreign").client("mallory"), "ca": certificates.ca}
     alice = certificates.client("alice")
-    token = add_token(tmp_path / "tokens", "alice")
+    token = executor_tokens(tmp_path / "tokens").add("alice")
     place = tmp_path / "executor"
     async with open_process(
         place, **certificates.server(), token_file=tmp_path / "tokens"

@@ -18,7 +18,7 @@ from assay.auth.certificates import (
 )
 from assay.contracts.execution import Isolation
 from assay.contracts.ports import SandboxBackend
-from assay.executor.serve import Executor, ExecutorPlan, open_executor
+from assay.executor.serve import Executor, open_executor
 from assay.sandbox.remote.backend import open_remote
 from assay.settings.executor import ExecutorSettings, RemoteSettings
 from tests.support.backends import Tier, live, open_native
@@ -60,12 +60,9 @@ async def open_served(
     backend: SandboxBackend, folder: Path, **settings: object
 ) -> AsyncGenerator[Executor]:
     """Serve a backend on a free port, without metrics."""
-    plan = ExecutorPlan(
-        settings=ExecutorSettings.model_validate({"port": 0, "metrics_port": 0, **settings}),
-        audit_file=folder / "audit.jsonl",
-        executions=32,
-    )
-    async with open_executor(backend, plan) as executor:
+    given = ExecutorSettings.model_validate({"port": 0, "metrics_port": 0, **settings})
+    audit_file = folder / "audit.jsonl"
+    async with open_executor(backend, given, audit_file=audit_file, executions=32) as executor:
         yield executor
 
 

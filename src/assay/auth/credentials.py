@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from assay.auth.tokens import Reread, Tokens, read_private, read_tokens
+from assay.auth.tokens import TokenFile, executor_tokens, read_private
 from assay.contracts.errors import UsageError
 from assay.settings.executor import ExecutorSettings
 
@@ -24,7 +24,7 @@ class Credentials:
 
     server: "grpc.ServerCredentials | None"
     """None for plain text."""
-    tokens: Reread[Tokens] | None
+    tokens: TokenFile | None
     wants_certificates: bool
 
     def describe(self) -> str:
@@ -59,7 +59,8 @@ def load_credentials(settings: ExecutorSettings) -> Credentials:
         )
     tokens = None
     if settings.token_file is not None:
-        tokens = Reread(settings.token_file, read_tokens, nothing=Tokens({}))
+        tokens = executor_tokens(settings.token_file)
+        tokens.read()
     _check_reach(settings, has_tokens=tokens is not None)
     return Credentials(
         server=_server_credentials(settings),

@@ -73,16 +73,14 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
     import anyio
 
     from assay.auth.credentials import expiry_warning
-    from assay.executor.serve import ExecutorPlan, open_executor
+    from assay.executor.serve import open_executor
     from assay.executor.tls_audit import overhearing
     from assay.sandbox.factory import open_backend
 
-    plan = ExecutorPlan(
-        settings=settings.executor,
-        audit_file=settings.executor.audit_file or settings.state_dir / "executor" / "audit.jsonl",
-        executions=settings.executor.executions or settings.sandbox.max_concurrent,
-    )
-    grace_s, host = settings.executor.shutdown_grace_s, settings.executor.host
+    options = settings.executor
+    audit_file = options.audit_file or settings.state_dir / "executor" / "audit.jsonl"
+    executions = options.executions or settings.sandbox.max_concurrent
+    grace_s, host = options.shutdown_grace_s, options.host
 
     async def drain() -> None:
         if not await executor.drain(grace_s):
@@ -92,7 +90,9 @@ async def _serve(settings: "Settings", as_json: bool) -> int:  # noqa: FBT001 - 
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with (
             open_backend(settings.sandbox) as backend,
-            open_executor(backend, plan) as executor,
+            open_executor(
+                backend, options, audit_file=audit_file, executions=executions
+            ) as executor,
         ):
             with overhearing(executor.note_handshake):
                 address, metrics_port = f"{host}:{executor.port}", executor.metrics_port or None
@@ -132,12 +132,12 @@ def token(name: str, token_file: Path | None, *, as_json: bool) -> None:
     It is shown once and kept only as a digest. An executor that uses this file
     accepts the token immediately, and refuses it after you remove its line.
     """
-    from assay.auth.tokens import add_token
+    from assay.auth.tokens import executor_tokens
     from assay.settings.load import load_settings
 
     settings = load_settings()
     path = token_file or settings.executor.token_file or settings.state_dir / "executor" / "tokens"
-    made = add_token(path, name)
+    made = executor_tokens(path).add(name)
     click.echo(to_json({"name": name, "token": made, "file": path}) if as_json else made)
     _tell(f"its digest is in {path}; this is the only time it is shown")
 

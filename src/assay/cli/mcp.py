@@ -1,6 +1,5 @@
 """`assay mcp`: serve sandboxes to MCP clients, create tokens, print configurations."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -11,6 +10,7 @@ from assay.cli.terminal import confirm
 from assay.contracts.errors import UsageError
 
 if TYPE_CHECKING:
+    from assay.auth.tokens import TokenFile
     from assay.mcp.client_configs import ClientName
     from assay.mcp.serve import Which
 
@@ -57,7 +57,7 @@ def serve(
 
     settings = load_settings()
     check_extras("serving MCP", settings, "mcp")
-    from assay.mcp.serve import HttpAddress, serve
+    from assay.mcp.serve import serve
 
     def announce(addresses: dict[str, str]) -> None:
         if as_json:
@@ -65,8 +65,7 @@ def serve(
         for name, url in addresses.items():
             click.echo(f"{name}: {url}", err=True)
 
-    place = None if stdio else HttpAddress(host=host or "127.0.0.1", port=port)
-    serve(which, settings, place, announce)
+    serve(which, settings, None if stdio else host or "127.0.0.1", port, announce)
 
 
 @command.command()
@@ -81,20 +80,18 @@ def token(name: str | None, *, remove: bool, yes: bool, as_json: bool) -> None:
     each token has its own workspace. Running servers accept new tokens and refuse removed ones
     immediately.
     """
-    from assay.mcp.tokens import add_token, load_tokens, remove_token
-
-    path = _token_file()
+    tokens = _token_file()
     if name is None:
-        names = sorted(load_tokens(path).hashes)
+        names = sorted(tokens.read().digests)
         click.echo(to_json({"tokens": names}) if as_json else "\n".join(names) or "no tokens")
     elif remove:
         confirm(f"Remove the token of {name}? Its client loses access.", yes=yes)
-        remove_token(path, name)
+        tokens.remove(name)
         click.echo(to_json({"removed": name}) if as_json else f"removed the token of {name}")
     else:
-        made = add_token(path, name)
+        made = tokens.add(name)
         click.echo(to_json({"name": name, "token": made}) if as_json else made)
-        click.echo(f"its hash is in {path}; this is the only time it is shown", err=True)
+        click.echo(f"its hash is in {tokens.path}; this is the only time it is shown", err=True)
 
 
 @command.command()
@@ -108,16 +105,14 @@ def config(client: "ClientName", *, http: bool) -> None:
     If tokens exist, it makes HTTP clients send one.
     """
     from assay.mcp.client_configs import configuration
-    from assay.mcp.tokens import load_tokens
 
-    needed = http and bool(load_tokens(_token_file()))
+    needed = http and bool(_token_file().read())
     click.echo(configuration(client, http=http, token=needed), nl=False)
     click.echo(f"put this into {_WHERE[client]}", err=True)
 
 
-def _token_file() -> Path:
-    from assay.mcp.tokens import TOKEN_FILE
+def _token_file() -> "TokenFile":
+    from assay.auth.tokens import mcp_tokens
     from assay.settings.load import load_settings
 
-    settings = load_settings()
-    return settings.mcp.token_file or settings.state_dir / TOKEN_FILE
+    return mcp_tokens(load_settings())

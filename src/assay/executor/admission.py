@@ -1,24 +1,23 @@
 """Admission of executor clients: quotas per client, one queue for all, and shutdown."""
 
 import math
-import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Final
 
 import anyio
 
+from assay.auth.rate_limit import RateLimiter
 from assay.contracts.errors import PolicyError, UsageError
 from assay.contracts.execution import Limits, SandboxSpec
-from assay.executor.observer import Watcher
+from assay.executor.observer import Observer
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from assay.sandbox.rpc.open_sandboxes import ExecutionRequest, Note
 from assay.screening.scan import ModuleRules
 
 _SOON_S: Final = 1.0
-_MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +65,15 @@ def share_of(total: int) -> int:
 class Admission:
     """State that all clients share."""
 
-    def __init__(self, quotas: Quotas, watcher: Watcher) -> None:
+    def __init__(self, quotas: Quotas, observer: Observer) -> None:
         self.quotas = quotas
-        self.watcher = watcher
+        self.observer = observer
         self.turns = anyio.Semaphore(quotas.executions)
+        self.limiter = RateLimiter()
         self.waiting = 0
         self.running = 0
         self._draining = False
         self._idle = anyio.Event()
-
-    def gate_for(self, client: str, *, clock: Callable[[], float] = time.monotonic) -> "ClientGate":
-        """Build the admission policy of one client."""
-        return ClientGate(self, client, clock)
 
     def drain(self) -> None:
         """Reject all new requests from now on."""
@@ -95,7 +91,8 @@ class Admission:
 
     def note_change(self) -> None:
         """Report the number of running and waiting executions to the observer."""
-        self.watcher.note_load(running=self.running, waiting=self.waiting)
+        self.observer.running.set(self.running)
+        self.observer.waiting.set(self.waiting)
         if not self.running and not self.waiting:
             self._idle.set()
 
@@ -106,92 +103,81 @@ class Admission:
             await self._idle.wait()
 
 
-class ClientGate:
+class ClientAdmission:
     """Implementation of `assay.sandbox.rpc.open_sandboxes.AdmissionPolicy` for one client."""
 
-    def __init__(self, admission: Admission, client: str, clock: Callable[[], float]) -> None:
+    def __init__(self, admission: Admission, client: str) -> None:
         self._admission = admission
         self._client = client
-        self._clock = clock
         self._turns = anyio.Semaphore(admission.quotas.client_executions)
         self._sandboxes = 0
         self._waiting = 0
-        self._allowed = float(admission.quotas.client_per_minute)
-        self._counted_at = clock()
 
     @asynccontextmanager
     async def opening(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[None]:
         del equipment
-        self._admission.check_open()
-        self._admission.quotas.check_limits(limits)
-        if self._sandboxes >= self._admission.quotas.client_sandboxes:
-            self._admission.watcher.note_refusal(self._client, "sandboxes")
+        shared = self._admission
+        shared.check_open()
+        shared.quotas.check_limits(limits)
+        if self._sandboxes >= shared.quotas.client_sandboxes:
+            shared.observer.refusals.labels("sandboxes").inc()
             raise ExecutorBusyError(
                 f"{self._client} has {self._sandboxes} sandboxes open, as many as it may",
                 retry_after_s=_SOON_S,
             )
         self._sandboxes += 1
-        self._admission.watcher.note_sandboxes(1)
+        shared.observer.sandboxes.inc()
         try:
             yield
         finally:
             self._sandboxes -= 1
-            self._admission.watcher.note_sandboxes(-1)
+            shared.observer.sandboxes.dec()
 
     @asynccontextmanager
     async def executing(self, attempt: ExecutionRequest) -> AsyncGenerator[Note]:
-        watcher = self._admission.watcher
+        observer = self._admission.observer
         try:
-            self._check()
+            self._check_load()
             self._admission.quotas.check_limits(attempt.limits)
-            self._check_modules(attempt)
+            with self._counting_policy():
+                for path, content in attempt.files:
+                    self._admission.quotas.modules.check_file(path, content)
+                self._admission.quotas.modules.check_work(attempt.work)
         except (ExecutorBusyError, UsageError) as refusal:
-            watcher.note_attempt(self._client, attempt, outcome="refused", why=str(refusal))
+            observer.note_refusal(self._client, attempt, str(refusal))
             raise
         async with self._turn():
-            with watcher.watching(self._client, attempt) as note:
+            with observer.watching(self._client, attempt) as note:
                 yield note
 
     def check_file(self, path: PurePosixPath, content: bytes) -> None:
-        try:
+        with self._counting_policy():
             self._admission.quotas.modules.check_file(path, content)
-        except PolicyError:
-            self._admission.watcher.note_refusal(self._client, "policy")
-            raise
 
-    def _check_modules(self, attempt: ExecutionRequest) -> None:
-        for path, content in attempt.files:
-            self.check_file(path, content)
+    @contextmanager
+    def _counting_policy(self) -> Generator[None]:
         try:
-            self._admission.quotas.modules.check_work(attempt.work)
+            yield
         except PolicyError:
-            self._admission.watcher.note_refusal(self._client, "policy")
+            self._admission.observer.refusals.labels("policy").inc()
             raise
 
-    def _check(self) -> None:
-        admission = self._admission
-        admission.check_open()
-        if (
-            admission.waiting >= admission.quotas.waiting
-            or self._waiting >= admission.quotas.client_waiting
-        ):
-            admission.watcher.note_refusal(self._client, "queue")
+    def _check_load(self) -> None:
+        shared, quotas = self._admission, self._admission.quotas
+        shared.check_open()
+        if shared.waiting >= quotas.waiting or self._waiting >= quotas.client_waiting:
+            shared.observer.refusals.labels("queue").inc()
             raise ExecutorBusyError(
-                f"{admission.waiting} executions are waiting already", retry_after_s=_SOON_S
+                f"{shared.waiting} executions are waiting already", retry_after_s=_SOON_S
             )
-        per_minute = admission.quotas.client_per_minute
-        now = self._clock()
-        earned = (now - self._counted_at) * per_minute / _MINUTE_S
-        self._allowed = min(float(per_minute), self._allowed + earned)
-        self._counted_at = now
-        if self._allowed < 1:
-            admission.watcher.note_refusal(self._client, "rate")
-            wait_s = (1 - self._allowed) * _MINUTE_S / per_minute
+        wait_s = shared.limiter.hit(quotas.client_per_minute, self._client)
+        if wait_s is not None:
+            shared.observer.refusals.labels("rate").inc()
             raise ExecutorBusyError(
-                f"{self._client} has asked for {per_minute} executions within a minute",
-                retry_after_s=math.ceil(wait_s * 10) / 10,
+                f"{self._client} has asked for {quotas.client_per_minute} executions within a "
+                "minute",
+                retry_after_s=max(0.1, math.ceil(wait_s * 10) / 10),
             )
-        self._allowed -= 1
 
     @asynccontextmanager
     async def _turn(self) -> AsyncGenerator[None]:

@@ -10,18 +10,22 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import DEFAULT_SPEC, Command, ExecutionResult, PythonCode
 from assay.sandbox.rpc.messages.codec import to_program, to_source
 from assay.sandbox.rpc.messages.failures import SERVICE, ExecutorBusyError
 from assay.sandbox.rpc.open_sandboxes import ExecutionRequest, Note
+from assay.telemetry.tracing import parent_context
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 _AGAIN_S: Final = 10.0
 """Retry delay for clients after a failed write to the log."""
@@ -131,10 +135,14 @@ with require("metrics of an executor", extra="executor"):
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
-class Metrics:
-    """Metrics of an executor. Labels have few values, regardless of what clients do."""
+class Observer:
+    """Logs every request for an execution, and counts it in metrics with their own registry.
 
-    def __init__(self) -> None:
+    Labels have few values, regardless of what clients do: client names are in the log only.
+    """
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
         self.registry = CollectorRegistry()
         self._executions = Counter(
             "assay_executions", "Executions by how they ended.", ["outcome"], registry=self.registry
@@ -145,71 +153,25 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-        self._refusals = Counter(
+        self.refusals = Counter(
             "assay_refusals", "Requests that were not let in.", ["why"], registry=self.registry
         )
-        self._running = Gauge(
+        self.running = Gauge(
             "assay_executions_running", "Executions that run now.", registry=self.registry
         )
-        self._waiting = Gauge(
+        self.waiting = Gauge(
             "assay_executions_waiting", "Executions in the queue.", registry=self.registry
         )
-        self._sandboxes = Gauge(
+        self.sandboxes = Gauge(
             "assay_sandboxes_open", "Sandboxes that are open.", registry=self.registry
         )
-        self._calls = Histogram(
+        self.calls = Histogram(
             "assay_call_seconds",
             "Calls by method and status.",
             ["method", "status"],
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-
-    def count_execution(self, outcome: str, seconds: float) -> None:
-        self._executions.labels(outcome).inc()
-        self._seconds.observe(seconds)
-
-    def count_refusal(self, why: str) -> None:
-        self._refusals.labels(why).inc()
-
-    def set_load(self, *, running: int, waiting: int) -> None:
-        self._running.set(running)
-        self._waiting.set(waiting)
-
-    def change_sandboxes(self, change: int) -> None:
-        self._sandboxes.inc(change)
-
-    def count_call(self, method: str, status: str, seconds: float) -> None:
-        self._calls.labels(method, status).observe(seconds)
-
-    @contextmanager
-    def served(self, host: str, port: int) -> Generator[int]:
-        """Serve `/metrics` on its own address; yield the port.
-
-        Raises:
-            UsageError: If the address is not available.
-        """
-        try:
-            server, thread = start_http_server(port, addr=host, registry=self.registry)
-        except OSError as error:
-            raise UsageError(
-                f"metrics cannot be served on {host}:{port}: {error.strerror}",
-                hint="set executor.metrics_port, 0 for none",
-            ) from error
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(5)
-
-
-class Watcher:
-    """Logs and counts every request for an execution."""
-
-    def __init__(self, write: Write, metrics: Metrics) -> None:
-        self._write = write
-        self._metrics = metrics
 
     @contextmanager
     def watching(self, client: str, attempt: ExecutionRequest) -> Generator[Note]:
@@ -230,132 +192,67 @@ class Watcher:
                 if results
                 else {"outcome": "failed" if why else "stopped", "why": why}
             )
-            self._metrics.count_execution(outcome["outcome"], time.perf_counter() - began)
+            self._executions.labels(outcome["outcome"]).inc()
+            self._seconds.observe(time.perf_counter() - began)
             ended = {"event": "ended", "client": client, "execution": attempt.execution_id}
-            self._try_to_write({**ended, **outcome})
+            self._write_afterwards({**ended, **outcome})
 
-    def _try_to_write(self, entry: Mapping[str, Any]) -> None:
+    def note_refusal(self, client: str, attempt: ExecutionRequest, why: str) -> None:
+        """Log a requested execution that did not start."""
+        refused = {"event": "refused", "client": client, "why": why}
+        self._write_afterwards({**refused, **describe_attempt(attempt)})
+
+    def note_rejected_call(self, kind: str, method: str, why: str, **origin: str) -> None:
+        """Log and count a call without authentication, or with an invalid message."""
+        self.refusals.labels(kind).inc()
+        self._write_afterwards({"event": "refused", **origin, "method": method, "why": why})
+
+    def _write_afterwards(self, entry: Mapping[str, Any]) -> None:
         """Log an event that has already happened; a failed write does not change it."""
         with suppress(ExecutorBusyError):  # The process log has the failure.
             self._write(entry)
 
-    def note_attempt(
-        self, client: str, attempt: ExecutionRequest, *, outcome: str, why: str
-    ) -> None:
-        """Log a requested execution that did not start."""
-        told = {"event": outcome, "client": client, "why": why}
-        self._try_to_write({**told, **describe_attempt(attempt)})
-
-    def note_stranger(self, peer: str, method: str, why: str) -> None:
-        """Log an unauthenticated request."""
-        self._metrics.count_refusal("stranger")
-        self._try_to_write({"event": "refused", "peer": peer, "method": method, "why": why})
-
-    def note_unreadable(self, client: str, method: str) -> None:
-        """Log an invalid message from an authenticated client."""
-        self._metrics.count_refusal("unreadable")
-        why = "not a request of this method"
-        self._try_to_write({"event": "refused", "client": client, "method": method, "why": why})
-
-    def note_refusal(self, client: str, why: str) -> None:
-        """Count a request of an authenticated client that exceeded its quota."""
-        del client  # in the audit log; as a label, client names would use unbounded memory
-        self._metrics.count_refusal(why)
-
-    def note_load(self, *, running: int, waiting: int) -> None:
-        self._metrics.set_load(running=running, waiting=waiting)
-
-    def note_sandboxes(self, change: int) -> None:
-        self._metrics.change_sandboxes(change)
-
-    def note_call(self, method: str, status: str, seconds: float) -> None:
-        self._metrics.count_call(method, status, seconds)
-
-
-_EXPORT_S: Final = 3.0
-"""Maximum delay of the shutdown by an unreachable collector, including all retries."""
-
-NoteStatus = Callable[[str], None]
-"""Callback for the name of the call's status."""
-
-
-class Tracing(Protocol):
-    """Records a span around a call."""
-
-    def span(
-        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> AbstractContextManager[NoteStatus]: ...
-
-
-class NoTracing:
-    """Records nothing."""
-
-    def span(
-        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> AbstractContextManager[NoteStatus]:
-        del method, metadata
-        return nullcontext(_ignore)
-
-
-def _ignore(_: str) -> None:
-    pass
-
-
-@contextmanager
-def open_tracing(endpoint: str | None) -> Generator[Tracing]:
-    """Export spans to an endpoint over OTLP; flush the rest before this ends.
-
-    Raises:
-        MissingExtraError: If the library for it is not installed.
-    """
-    if endpoint is None:
-        yield NoTracing()
-        return
-    with require("traces of an executor", extra="executor"):
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
-            OTLPSpanExporter,
-        )
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": "assay-executor"}), shutdown_on_exit=False
-    )
-    exporter = OTLPSpanExporter(endpoint=endpoint, timeout=_EXPORT_S)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    try:
-        yield _OpenTelemetry(provider)
-    finally:
-        provider.shutdown()
-
-
-class _OpenTelemetry:
-    def __init__(self, provider: Any) -> None:
-        self._tracer = provider.get_tracer("assay.executor")
-
     @contextmanager
-    def span(
-        self, method: str, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> Generator[NoteStatus]:
-        from opentelemetry.trace import SpanKind, StatusCode
-        from opentelemetry.trace.propagation.tracecontext import (
-            TraceContextTextMapPropagator,
-        )
+    def served_metrics(self, host: str, port: int) -> Generator[int]:
+        """Serve `/metrics` on its own address; yield the port.
 
-        carrier = {name: value for name, value in metadata if isinstance(value, str)}
-        parent = TraceContextTextMapPropagator().extract(carrier)
-        about = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method}
-        # Not set as the current span: another context may resume the generator.
-        span = self._tracer.start_span(
-            f"{SERVICE}/{method}", context=parent, kind=SpanKind.SERVER, attributes=about
-        )
-
-        def note(status: str) -> None:
-            span.set_attribute("rpc.grpc.status", status)
-            if status != "OK":
-                span.set_status(StatusCode.ERROR, status)
-
+        Raises:
+            UsageError: If the address is not available.
+        """
         try:
-            yield note
+            server, thread = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            raise UsageError(
+                f"metrics cannot be served on {host}:{port}: {error.strerror}",
+                hint="set executor.metrics_port, 0 for none",
+            ) from error
+        try:
+            yield server.server_port
         finally:
-            span.end()
+            server.shutdown()
+            server.server_close()
+            thread.join(5)
+
+
+class CallSpan:
+    """The span of one call, and the status of its answer."""
+
+    def __init__(self, tracer: "Tracer", method: str, headers: Mapping[str, str]) -> None:
+        from opentelemetry.trace import SpanKind
+
+        # Not set as the current span: another context may resume the generator.
+        self._span = tracer.start_span(
+            f"{SERVICE}/{method}",
+            context=parent_context(headers),
+            kind=SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method},
+        )
+
+    def end(self, status: str) -> None:
+        """End the span with the name of the call's status."""
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("rpc.grpc.status", status)
+        if status != "OK":
+            self._span.set_status(StatusCode.ERROR, status)
+        self._span.end()

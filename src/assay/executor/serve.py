@@ -9,7 +9,7 @@ import json
 import platform
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,7 +21,6 @@ from assay.auth.credentials import Credentials, load_credentials
 from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import Limits
 from assay.contracts.ports import SandboxBackend
-from assay.executor.observer import AuditLog
 from assay.sandbox.rpc.messages import executor_pb2
 from assay.sandbox.rpc.messages.codec import CHUNK_BYTES, MAX_MESSAGE_BYTES
 from assay.sandbox.rpc.messages.failures import SERVICE
@@ -34,10 +33,12 @@ with require("an executor", extra="executor"):
     from grpc_reflection.v1alpha import reflection
 
     from assay.executor.admission import Admission, Quotas, share_of
-    from assay.executor.observer import Metrics, Watcher, open_tracing
-    from assay.executor.servicer import Answering, Clients
+    from assay.executor.observer import AuditLog, Observer
+    from assay.executor.servicer import ExecutorServicer
+    from assay.telemetry.tracing import open_tracer
 
-_SWEEP_S: Final = 5.0
+_EXPORT_S: Final = 3.0
+"""Maximum delay of the shutdown by an unreachable collector, including all retries."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES + CHUNK_BYTES),
@@ -56,23 +57,17 @@ _OPTIONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutorPlan:
-    """Configuration of one executor."""
-
-    settings: ExecutorSettings
-    audit_file: Path
-    executions: int
-    """Maximum number of parallel executions, of all clients."""
-
-
 class Executor:
     """A running executor."""
 
-    def __init__(self, server: grpc.aio.Server, clients: Clients, admission: Admission) -> None:
+    def __init__(
+        self, server: grpc.aio.Server, servicer: ExecutorServicer, admission: Admission
+    ) -> None:
         self._server = server
-        self._health = Health(server)
-        self._clients = clients
+        # The type stubs of this library lack its asynchronous half.
+        self._health = cast("Any", health).aio.HealthServicer()
+        cast("Any", health_pb2_grpc).add_HealthServicer_to_server(self._health, server)
+        self._servicer = servicer
         self._admission = admission
         self.port = 0
         self.metrics_port = 0
@@ -88,54 +83,72 @@ class Executor:
         """
         self.port = _bind(self._server, settings, credentials)
         self.description = credentials.describe()
-        await self._health.begin(SERVICE, HEALTH_SERVICE)
+        # The empty name, the whole server, always exists.
+        for name in (SERVICE, HEALTH_SERVICE):
+            await self._health.set(name, _SERVING)
         await self._server.start()
 
     def note_handshake(self, why: str) -> None:
         """Log a failed TLS handshake; callable from any thread."""
-        self._admission.watcher.note_stranger("unknown", "handshake", why)
+        self._admission.observer.note_rejected_call("stranger", "handshake", why, peer="unknown")
 
     async def drain(self, within_s: float) -> bool:
         """Reject new requests, and wait for running ones; return whether all of them ended."""
-        await self._health.end()
+        # Watching clients see NOT_SERVING.
+        await self._health.enter_graceful_shutdown()
         self._admission.drain()
-        with anyio.move_on_after(within_s) as patience:
+        with anyio.move_on_after(within_s) as grace:
             await self._admission.wait_until_idle()
-        return not patience.cancelled_caught
+        return not grace.cancelled_caught
 
     async def stop(self) -> None:
         """End the remaining executions, answer waiting clients, and close all connections."""
-        await self._clients.close()
+        await self._servicer.close()
         await self._server.stop(grace=1.0)
 
 
 @asynccontextmanager
-async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGenerator[Executor]:
+async def open_executor(
+    backend: SandboxBackend, settings: ExecutorSettings, *, audit_file: Path, executions: int
+) -> AsyncGenerator[Executor]:
     """Serve a backend; leaving the context ends all executions.
+
+    `executions` is the maximum number of parallel executions, of all clients.
 
     Raises:
         UsageError: If the settings are not safe, or the address is not available.
     """
-    settings = plan.settings
     credentials = load_credentials(settings)
     failure: Exception | None = None
     with ExitStack() as stack:
-        audit = stack.enter_context(closing(AuditLog(plan.audit_file)))
-        metrics = Metrics()
-        admission = Admission(_quotas(plan), Watcher(audit.write, metrics))
-        tracing = stack.enter_context(open_tracing(settings.otlp_endpoint))
+        audit = stack.enter_context(closing(AuditLog(audit_file)))
+        observer = Observer(audit.write)
+        admission = Admission(_quotas(settings, executions), observer)
+        tracer = stack.enter_context(
+            open_tracer(
+                settings.otlp_endpoint, "assay-executor", extra="executor", timeout_s=_EXPORT_S
+            )
+        )
+        config = SandboxServiceConfig(
+            lease_s=settings.lease_s,
+            result_ttl_s=settings.result_ttl_s,
+            digest=surroundings(backend),
+        )
         async with anyio.create_task_group() as tasks:
-            clients = Clients(backend, tasks, terms=_terms(backend, settings), admission=admission)
-            answering = Answering(clients, credentials, admission, tracing)
-            server = _build_server(answering, reflecting=settings.reflection)
-            executor = Executor(server, clients, admission)
+            servicer = ExecutorServicer(backend, tasks, config, admission, credentials, tracer)
+            server = grpc.aio.server(options=_OPTIONS)
+            server.add_generic_rpc_handlers((servicer.rpc_handlers(),))
+            if settings.reflection:
+                names = (SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
+                reflection.enable_server_reflection(names, server)
+            executor = Executor(server, servicer, admission)
             try:
                 await executor.start(settings, credentials)
                 if settings.metrics_port:
                     executor.metrics_port = stack.enter_context(
-                        metrics.served(settings.metrics_host, settings.metrics_port)
+                        observer.served_metrics(settings.metrics_host, settings.metrics_port)
                     )
-                tasks.start_soon(_sweep, clients)
+                tasks.start_soon(servicer.sweep)
                 yield executor
             except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
                 failure = error
@@ -147,16 +160,11 @@ async def open_executor(backend: SandboxBackend, plan: ExecutorPlan) -> AsyncGen
         raise failure
 
 
-async def _sweep(clients: Clients) -> None:
-    await clients.sweep(every_s=_SWEEP_S)
-
-
-def _quotas(plan: ExecutorPlan) -> Quotas:
-    settings = plan.settings
+def _quotas(settings: ExecutorSettings, executions: int) -> Quotas:
     return Quotas(
-        executions=plan.executions,
+        executions=executions,
         waiting=settings.max_queued,
-        client_executions=settings.client_executions or share_of(plan.executions),
+        client_executions=settings.client_executions or share_of(executions),
         client_sandboxes=settings.client_sandboxes,
         client_per_minute=settings.client_per_minute,
         maxima=Limits(
@@ -164,21 +172,6 @@ def _quotas(plan: ExecutorPlan) -> Quotas:
         ),
         modules=ModuleRules(allow=settings.allow_modules, deny=settings.deny_modules),
     )
-
-
-def _terms(backend: SandboxBackend, settings: ExecutorSettings) -> SandboxServiceConfig:
-    return SandboxServiceConfig(
-        lease_s=settings.lease_s, result_ttl_s=settings.result_ttl_s, digest=surroundings(backend)
-    )
-
-
-def _build_server(answering: Answering, *, reflecting: bool) -> grpc.aio.Server:
-    server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((answering.rpc_handlers(),))
-    if reflecting:
-        names = (SERVICE, HEALTH_SERVICE, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
-    return server
 
 
 def _bind(server: grpc.aio.Server, settings: ExecutorSettings, credentials: Credentials) -> int:
@@ -221,21 +214,3 @@ def _system() -> dict[str, str]:
 
 _SERVING: Final = cast("Any", health_pb2).HealthCheckResponse.SERVING
 HEALTH_SERVICE: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-
-
-class Health:
-    """Health service of an executor; reports SERVING until `end`."""
-
-    def __init__(self, server: grpc.aio.Server) -> None:
-        # The type stubs of this library lack its asynchronous half.
-        self._state = cast("Any", health).aio.HealthServicer()
-        cast("Any", health_pb2_grpc).add_HealthServicer_to_server(self._state, server)
-
-    async def begin(self, *services: str) -> None:
-        """Report SERVING for these names too; the empty name, the whole server, always exists."""
-        for name in services:
-            await self._state.set(name, _SERVING)
-
-    async def end(self) -> None:
-        """Report NOT_SERVING to all watching clients."""
-        await self._state.enter_graceful_shutdown()

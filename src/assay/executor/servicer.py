@@ -2,10 +2,11 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from contextlib import aclosing, contextmanager
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
+import anyio
 import anyio.abc
 import grpc
 import grpc.aio
@@ -14,8 +15,8 @@ from google.protobuf.message import DecodeError, Message
 from assay.auth.credentials import Credentials
 from assay.contracts.errors import AssayError
 from assay.contracts.ports import SandboxBackend
-from assay.executor.admission import Admission
-from assay.executor.observer import Tracing
+from assay.executor.admission import Admission, ClientAdmission
+from assay.executor.observer import CallSpan
 from assay.sandbox.rpc.messages.codec import MessageError
 from assay.sandbox.rpc.messages.failures import (
     FAILURE_KEY,
@@ -28,9 +29,15 @@ from assay.sandbox.rpc.messages.failures import (
 from assay.sandbox.rpc.messages.methods import METHODS, Method
 from assay.sandbox.rpc.sandbox_service import SandboxService, SandboxServiceConfig
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from assay.sandbox.rpc.messages import executor_pb2 as pb
+
 _ANYBODY: Final = "anybody"
 """Name of all clients of an executor without authentication; only on this machine."""
 _BEARER: Final = "Bearer "
+_SWEEP_S: Final = 5.0
 _CERTIFICATE_NAME: Final = "x509_common_name"
 
 _log = logging.getLogger("assay.executor")
@@ -38,61 +45,39 @@ _log = logging.getLogger("assay.executor")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class Clients:
-    """Clients with open sandboxes, each with its own `SandboxService`."""
+class ExecutorServicer:
+    """Generic gRPC servicer of the executor: one `SandboxService` for each client."""
 
     def __init__(
         self,
         backend: SandboxBackend,
         tasks: anyio.abc.TaskGroup,
-        *,
-        terms: SandboxServiceConfig,
+        config: SandboxServiceConfig,
         admission: Admission,
+        credentials: Credentials,
+        tracer: "Tracer | None",
     ) -> None:
         self._backend = backend
         self._tasks = tasks
-        self._terms = terms
+        self._config = config
         self._admission = admission
-        self._keepers: dict[str, SandboxService] = {}
+        self._credentials = credentials
+        self._observer = admission.observer
+        self._tracer = tracer
+        self._services: dict[str, SandboxService] = {}
 
-    def keeper_of(self, client: str) -> SandboxService:
-        if client not in self._keepers:
-            self._keepers[client] = SandboxService(
-                self._backend,
-                self._tasks,
-                config=self._terms,
-                admission=self._admission.gate_for(client),
-            )
-        return self._keepers[client]
-
-    async def sweep(self, *, every_s: float) -> None:
+    async def sweep(self) -> None:
         """Close sandboxes that no client uses any more, in an endless loop."""
         while True:
-            await anyio.sleep(every_s)
-            for keeper in tuple(self._keepers.values()):
-                await keeper.close_unused()
+            await anyio.sleep(_SWEEP_S)
+            for service in tuple(self._services.values()):
+                await service.close_unused()
 
     async def close(self) -> None:
         """End all executions of all clients."""
         async with anyio.create_task_group() as closing:
-            for keeper in self._keepers.values():
-                closing.start_soon(keeper.close)
-
-
-class Answering:
-    """Generic gRPC servicer of the executor."""
-
-    def __init__(
-        self,
-        clients: Clients,
-        credentials: Credentials,
-        admission: Admission,
-        tracing: Tracing,
-    ) -> None:
-        self._clients = clients
-        self._credentials = credentials
-        self._watcher = admission.watcher
-        self._tracing = tracing
+            for service in self._services.values():
+                closing.start_soon(service.close)
 
     def rpc_handlers(self) -> grpc.GenericRpcHandler:
         """Build the handlers for a gRPC server."""
@@ -102,45 +87,50 @@ class Answering:
     def _handler(self, method: Method[Any, Any]) -> "grpc.RpcMethodHandler[Any, Any]":
         # All handlers read streams of bytes, also for single requests, so that no request is read
         # or parsed before the client is authenticated. The wire format is the same.
+        async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncGenerator[Message]:
+            async with aclosing(self._answers(method, requests, context)) as answers:
+                async for response in answers:
+                    yield response
+
+        async def one(requests: AsyncIterator[bytes], context: Context) -> Message:
+            async with aclosing(self._answers(method, requests, context)) as answers:
+                return await anext(answers)
+
+        serializer = method.response.SerializeToString
         if method.streams_responses:
-            return grpc.stream_stream_rpc_method_handler(
-                self._to_many(method), response_serializer=method.response.SerializeToString
-            )
-        return grpc.stream_unary_rpc_method_handler(
-            self._to_one(method), response_serializer=method.response.SerializeToString
-        )
+            return grpc.stream_stream_rpc_method_handler(many, response_serializer=serializer)
+        return grpc.stream_unary_rpc_method_handler(one, response_serializer=serializer)
 
-    def _to_one(self, method: Method[Any, Any]) -> Callable[..., Any]:
-        async def answer(requests: AsyncIterator[bytes], context: Context) -> Message:
-            with self._watched(method, context) as call:
-                try:
-                    async with aclosing(self._answers(method, requests, context)) as answers:
-                        return await anext(answers)
-                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
-                    await call.fail(error)
-
-        return answer
-
-    def _to_many(self, method: Method[Any, Any]) -> Callable[..., Any]:
-        async def answer(
-            requests: AsyncIterator[bytes], context: Context
-        ) -> AsyncGenerator[Message]:
-            with self._watched(method, context) as call:
-                try:
-                    async with aclosing(self._answers(method, requests, context)) as answers:
-                        async for response in answers:
-                            yield response
-                except Exception as error:  # noqa: BLE001 - every call is answered; `fail` sorts errors
-                    await call.fail(error)
-
-        return answer
-
-    def _answers(
+    async def _answers(
         self, method: Method[Any, Any], requests: AsyncIterator[bytes], context: Context
     ) -> AsyncGenerator[Message]:
-        client = self._client(method, context)
-        parsed = self._parsed(method, requests, client)
-        return self._clients.keeper_of(client).answer(method, parsed)
+        """Authenticate, trace, count and translate the errors of one call."""
+        status, began, span = "OK", time.perf_counter(), None
+        if self._tracer is not None:
+            metadata = context.invocation_metadata() or ()
+            headers = {name: value for name, value in metadata if isinstance(value, str)}
+            span = CallSpan(self._tracer, method.name, headers)
+        try:
+            client = self._client(method, context)
+            if client not in self._services:
+                self._services[client] = SandboxService(
+                    self._backend,
+                    self._tasks,
+                    config=self._config,
+                    admission=ClientAdmission(self._admission, client),
+                )
+            parsed = self._parsed(method, requests, client)
+            async with aclosing(self._services[client].answer(method, parsed)) as answers:
+                async for response in answers:
+                    yield response
+        except Exception as error:  # noqa: BLE001 - every call is answered; `_failure` sorts errors
+            failure = _failure(method.name, error)
+            status = status_of(failure.code)
+            await _abort(context, failure)
+        finally:
+            if span is not None:
+                span.end(status)
+            self._observer.calls.labels(method.name, status).observe(time.perf_counter() - began)
 
     async def _parsed(
         self, method: Method[Any, Any], requests: AsyncIterator[bytes], client: str
@@ -149,7 +139,8 @@ class Answering:
             try:
                 message = method.request.FromString(request)
             except DecodeError as error:
-                self._watcher.note_unreadable(client, method.name)
+                why = "not a request of this method"
+                self._observer.note_rejected_call("unreadable", method.name, why, client=client)
                 raise MessageError(f"not a request of {method.name}") from error
             yield message
 
@@ -162,7 +153,8 @@ class Answering:
         try:
             return self._identify(context)
         except RequestRefusedError as error:
-            self._watcher.note_stranger(context.peer(), method.name, str(error))
+            peer = context.peer()
+            self._observer.note_rejected_call("stranger", method.name, str(error), peer=peer)
             _log.warning("refused %s from %s: %s", method.name, context.peer(), error)
             raise
 
@@ -187,40 +179,21 @@ class Answering:
             return f"cert:{names[0].decode('utf-8', errors='backslashreplace')}"
         return _ANYBODY
 
-    @contextmanager
-    def _watched(self, method: Method[Any, Any], context: Context) -> Generator["_Call"]:
-        call = _Call(method.name, context)
-        began = time.perf_counter()
-        with self._tracing.span(method.name, context.invocation_metadata() or ()) as note_status:
-            try:
-                yield call
-            finally:
-                note_status(call.status)
-                self._watcher.note_call(method.name, call.status, time.perf_counter() - began)
+
+def _failure(method: str, error: Exception) -> "pb.Failure":
+    if not isinstance(error, AssayError | MessageError):
+        _log.exception("a fault in %s", method, exc_info=error)
+    return to_failure(error)
 
 
-class _Call:
-    """One call, and the status of its answer."""
-
-    def __init__(self, method: str, context: Context) -> None:
-        self._method = method
-        self._context = context
-        self.status = "OK"
-
-    async def fail(self, error: Exception) -> NoReturn:
-        """Answer with a failure. Never returns."""
-        if isinstance(error, grpc.aio.AbortError):
-            raise error
-        if not isinstance(error, AssayError | MessageError):
-            _log.exception("a fault in %s", self._method, exc_info=error)
-        failure = to_failure(error)
-        self.status = status_of(failure.code)
-        trailing = [(FAILURE_KEY, failure.SerializeToString())]
-        if failure.retry_after_s:
-            trailing.append((PUSHBACK_KEY, str(int(failure.retry_after_s * 1000)).encode()))
-        await self._context.abort(
-            grpc.StatusCode[self.status],
-            f"{failure.message} ({failure.hint})" if failure.hint else failure.message,
-            trailing_metadata=tuple(trailing),
-        )
-        raise AssertionError("aborting raises")
+async def _abort(context: Context, failure: "pb.Failure") -> NoReturn:
+    """Answer with a failure. Never returns."""
+    trailing = [(FAILURE_KEY, failure.SerializeToString())]
+    if failure.retry_after_s:
+        trailing.append((PUSHBACK_KEY, str(int(failure.retry_after_s * 1000)).encode()))
+    await context.abort(
+        grpc.StatusCode[status_of(failure.code)],
+        f"{failure.message} ({failure.hint})" if failure.hint else failure.message,
+        trailing_metadata=tuple(trailing),
+    )
+    raise AssertionError("aborting raises")

@@ -4,13 +4,12 @@ The transports are standard input and output, for clients that start the server 
 streamable HTTP: one process, one port per server, checks of tokens and origins.
 """
 
-import json
 import logging
 import os
 import select
 import signal
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -18,7 +17,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import anyio
@@ -31,18 +29,16 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
-from assay.auth.tokens import Reread
+from assay.auth.tokens import TokenFile, bearer_token, mcp_tokens
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Limits, SandboxSpec
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
-from assay.mcp.exec_tools import program_tools
-from assay.mcp.file_tools import file_tools
-from assay.mcp.server import AnyTool, build_server
-from assay.mcp.tokens import TOKEN_FILE, Tokens, load_tokens
+from assay.mcp.server import build_server
+from assay.mcp.tools import FILE_TOOLS, PROGRAM_TOOLS
 from assay.mcp.workspaces import Workspaces, open_workspaces
 from assay.settings.load import Settings
 from assay.settings.sections import McpSettings
@@ -57,50 +53,21 @@ _MOST_CONNECTIONS: Final = 256
 _MOST_SESSIONS: Final = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpPolicy:
-    """Access rules and size limits of the servers."""
-
-    tokens: Reread[Tokens]
-    hosts: tuple[str, ...]
-    """Values of the `Host` header that the servers accept, in addition to their own address."""
-    origins: tuple[str, ...]
-    """Origins of web pages that may call the servers; by default none."""
-    body_bytes: int
-    session_idle_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """A server and its listening socket."""
-
-    name: str
-    server: Server[Any]
-    socket: socket.socket
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.socket.getsockname()[:2]
-
-    @property
-    def url(self) -> str:
-        return url_of(self.socket) + PATH
-
-
-def check_reachable(host: str, policy: HttpPolicy) -> None:
+def check_reachable(host: str, settings: McpSettings, tokens: TokenFile) -> None:
     """Refuse to listen for other machines without tokens, or without host names.
 
     Raises:
-        UsageError: If tokens or host names are missing.
+        UsageError: If tokens or host names are missing, or the token file is unusable.
     """
+    known = tokens.read()
     if is_loopback(host):
         return
-    if not policy.tokens.current():
+    if not known:
         raise UsageError(
             f"every client that reaches {host} could run programs here",
             hint="create a token first: `assay mcp token NAME`",
         )
-    if not policy.hosts:
+    if not settings.allowed_hosts:
         raise UsageError(
             "say under which names the servers are reached, so that others can be refused",
             hint='set mcp.allowed_hosts, for example to ["tools.example.org:*"]',
@@ -108,7 +75,11 @@ def check_reachable(host: str, policy: HttpPolicy) -> None:
 
 
 async def serve_http(
-    listening: Sequence[Listening], policy: HttpPolicy, trouble: Callable[[], str]
+    servers: Mapping[str, Server[Any]],
+    sockets: Mapping[str, socket.socket],
+    settings: McpSettings,
+    tokens: TokenFile,
+    trouble: Callable[[], str],
 ) -> None:
     """Serve until SIGINT or SIGTERM. Calls then have a few seconds, or until a second signal.
 
@@ -116,13 +87,13 @@ async def serve_http(
     """
     async with AsyncExitStack() as stack:
         by_port: dict[int, ASGIApp] = {}
-        for each in listening:
-            manager = _manager(each, policy)
+        for name, taken in sockets.items():
+            manager = _manager(servers[name], taken, settings)
             await stack.enter_async_context(manager.run())
-            by_port[each.address[1]] = manager.asgi_app
-        gate = Gate(by_port, policy.tokens, trouble)
+            by_port[taken.getsockname()[1]] = manager.asgi_app
+        guard = TokenGuard(by_port, tokens, trouble)
         config = uvicorn.Config(
-            gate,
+            guard,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -133,12 +104,18 @@ async def serve_http(
         )
         server = EmbeddedServer(config)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_on_signal, server, gate)
-            await server.serve(sockets=[each.socket for each in listening])
+            tasks.start_soon(_stop_on_signal, server, guard)
+            await server.serve(sockets=list(sockets.values()))
             tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(server: uvicorn.Server, gate: "Gate") -> None:
+async def _stop_on_signal(server: uvicorn.Server, guard: "TokenGuard") -> None:
+    async def drain() -> None:
+        """Wait for calls, but not for notification streams that older clients keep open."""
+        with anyio.move_on_after(_DRAIN_S):
+            await guard.no_calls.wait()
+        server.force_exit = True
+
     async with anyio.create_task_group() as tasks:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
@@ -146,39 +123,35 @@ async def _stop_on_signal(server: uvicorn.Server, gate: "Gate") -> None:
                     server.force_exit = True
                 server.should_exit = True
                 _LOG.info("stopping")
-                tasks.start_soon(_drain, server, gate)
+                tasks.start_soon(drain)
 
 
-async def _drain(server: uvicorn.Server, gate: "Gate") -> None:
-    """Wait for calls, but not for notification streams that older clients keep open."""
-    with anyio.move_on_after(_DRAIN_S):
-        await gate.no_calls.wait()
-    server.force_exit = True
-
-
-def _manager(each: Listening, policy: HttpPolicy) -> StreamableHTTPSessionManager:
-    host, port = each.address
+def _manager(
+    server: Server[Any], taken: socket.socket, settings: McpSettings
+) -> StreamableHTTPSessionManager:
+    host, port = taken.getsockname()[:2]
     own = {f"[{host}]:{port}" if ":" in host else f"{host}:{port}"}
     if is_loopback(host):
         own |= {f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"}
     return StreamableHTTPSessionManager(
-        each.server,
+        server,
         security_settings=TransportSecuritySettings(
-            allowed_hosts=[*sorted(own), *policy.hosts], allowed_origins=list(policy.origins)
+            allowed_hosts=[*sorted(own), *settings.allowed_hosts],
+            allowed_origins=list(settings.cors_origins),
         ),
-        session_idle_timeout=policy.session_idle_s,
-        max_request_body_size=policy.body_bytes,
+        session_idle_timeout=settings.idle_s,
+        max_request_body_size=_body_bytes(settings),
         max_sessions=_MOST_SESSIONS,
     )
 
 
-class Gate:
+class TokenGuard:
     """Authenticates requests, and routes each to the server of its port."""
 
     def __init__(
         self,
         by_port: Mapping[int, ASGIApp],
-        tokens: Reread[Tokens],
+        tokens: TokenFile,
         trouble: Callable[[], str],
     ) -> None:
         self._by_port = by_port
@@ -195,29 +168,29 @@ class Gate:
         if scope["type"] != "http":
             return
         if scope["path"] == HEALTH_PATH:
-            await self._health()(scope, receive, send)
+            # Unauthenticated, so it gives no details.
+            trouble = self._trouble()
+            status = {"status": "unavailable" if trouble else "ok"}
+            await _response(503 if trouble else 200, status)(scope, receive, send)
             return
         if scope["path"].rstrip("/") not in {PATH, ""}:
-            await _refusal(404, f"the server is at {PATH}")(scope, receive, send)
+            fault = {"error": f"the server is at {PATH}"}
+            await _response(404, fault)(scope, receive, send)
             return
         tokens = self._tokens.current()
         self._needs_token = self._needs_token or bool(tokens)
         if self._needs_token:
-            holder = tokens.holder(_bearer(Headers(scope=scope)))
-            if not holder:
+            header = Headers(scope=scope).get("authorization", "")
+            owner = tokens.owner_of(bearer_token(header))
+            if owner is None:
                 _LOG.warning("refused a call from %s: no token, or a wrong one", scope["client"])
-                await _refusal(401, "a bearer token is needed")(scope, receive, send)
+                fault = {"error": "a bearer token is needed"}
+                await _response(401, fault)(scope, receive, send)
                 return
             # The transport binds a session to this user.
-            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=holder, scopes=[]))
+            scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
         with self._counted(scope["method"]):
             await self._by_port[scope["server"][1]](scope, receive, send)
-
-    def _health(self) -> Response:
-        """Answer whether programs can run now; unauthenticated, so it gives no details."""
-        trouble = self._trouble()
-        body = json.dumps({"status": "unavailable" if trouble else "ok"})
-        return Response(body, status_code=503 if trouble else 200, media_type="application/json")
 
     @contextmanager
     def _counted(self, method: str) -> Generator[None]:
@@ -235,15 +208,9 @@ class Gate:
                 self.no_calls.set()
 
 
-def _bearer(headers: Headers) -> str:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _refusal(status: int, why: str) -> Response:
+def _response(status: int, fields: Mapping[str, str]) -> Response:
     headers = {"WWW-Authenticate": 'Bearer realm="assay"'} if status == 401 else {}  # noqa: PLR2004 - HTTP
-    body = json.dumps({"error": why})
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
+    return JSONResponse(dict(fields), status_code=status, headers=headers)
 
 
 _CHUNK: Final = 1 << 16
@@ -342,55 +309,51 @@ class _Lines:
 
 
 Which = Literal["filesystem", "executor", "all"]
+TOOLS: Final = {
+    "filesystem": FILE_TOOLS,
+    "executor": PROGRAM_TOOLS,
+    "all": FILE_TOOLS + PROGRAM_TOOLS,
+}
 PORTS: Final = {"filesystem": 7101, "executor": 7102}
 _ENVELOPE_BYTES: Final = 64 << 10
 """Size of a message apart from the content of a file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAddress:
-    """Address for HTTP."""
-
-    host: str
-    port: int | None
-    """None: the default ports. With several servers, the port of the first; 0 picks free ports."""
-
-
 def serve(
     which: Which,
     settings: Settings,
-    place: HttpAddress | None,
+    host: str | None,
+    port: int | None,
     on_ready: Callable[[dict[str, str]], None],
 ) -> None:
-    """Serve over HTTP at an address, or over standard input and output without one.
+    """Serve over HTTP at a host, or over standard input and output without one.
+
+    Without a port, HTTP uses the default ports. With several servers, the port is that of the
+    first one; 0 picks free ports.
 
     Raises:
         UsageError: If the address is unusable, or other machines could connect without tokens.
         IsolationUnavailableError: If this machine cannot provide the isolation.
     """
-    if place is None:
+    mcp = settings.mcp
+    if host is None:
         anyio.run(_serve_stdio, which, settings)
         return
-    policy = _policy(settings)
-    check_reachable(place.host, policy)
+    tokens = mcp_tokens(settings)
+    check_reachable(host, mcp, tokens)
     names = ("filesystem", "executor") if which == "all" else (which,)
     sockets = {
-        name: listen(place.host, _port(name, offset, place.port))
+        name: listen(host, PORTS[name] if port is None else port and port + offset)
         for offset, name in enumerate(names)
     }
 
     async def run() -> None:
         async with _open(settings) as (workspaces, backend):
-            listening = [
-                Listening(
-                    name=name,
-                    server=build_server(f"assay-{name}", _tools(name, settings.mcp), workspaces),
-                    socket=taken,
-                )
-                for name, taken in sockets.items()
-            ]
-            on_ready({each.name: each.url for each in listening})
-            await serve_http(listening, policy, lambda: trouble_of(backend))
+            servers = {
+                name: build_server(f"assay-{name}", TOOLS[name], workspaces, mcp) for name in names
+            }
+            on_ready({name: url_of(taken) + PATH for name, taken in sockets.items()})
+            await serve_http(servers, sockets, mcp, tokens, lambda: trouble_of(backend))
 
     try:
         anyio.run(run)
@@ -401,7 +364,7 @@ def serve(
 
 async def _serve_stdio(which: Which, settings: Settings) -> None:
     async with _open(settings) as (workspaces, _):
-        server = build_server(f"assay-{which}", _tools(which, settings.mcp), workspaces)
+        server = build_server(f"assay-{which}", TOOLS[which], workspaces, settings.mcp)
         await serve_stdio(server, line_bytes=_body_bytes(settings.mcp))
 
 
@@ -428,31 +391,6 @@ async def _open(settings: Settings) -> AsyncGenerator[tuple[Workspaces, SandboxB
             yield workspaces, backend
 
 
-def _tools(which: str, mcp: McpSettings) -> tuple[AnyTool, ...]:
-    files = file_tools(most_bytes=mcp.file_bytes)
-    programs = program_tools(longest_s=mcp.timeout_s)
-    return {"filesystem": files, "executor": programs, "all": files + programs}[which]
-
-
-def _policy(settings: Settings) -> HttpPolicy:
-    mcp = settings.mcp
-    return HttpPolicy(
-        tokens=Reread(
-            mcp.token_file or settings.state_dir / TOKEN_FILE, load_tokens, nothing=Tokens({})
-        ),
-        hosts=mcp.allowed_hosts,
-        origins=mcp.cors_origins,
-        body_bytes=_body_bytes(mcp),
-        session_idle_s=mcp.idle_s,
-    )
-
-
 def _body_bytes(mcp: McpSettings) -> int:
     """Return the maximum size of a message: a file as base64, and its envelope."""
     return mcp.file_bytes * 4 // 3 + _ENVELOPE_BYTES
-
-
-def _port(name: str, offset: int, first: int | None) -> int:
-    if first is None:
-        return PORTS[name]
-    return first + offset if first else 0

@@ -14,6 +14,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
+from assay.asyncx.owned_context import OwnedContext
 from assay.contracts.errors import AssayError, SandboxUnavailableError, ToolError
 from assay.contracts.ports import Interpreter, Sandbox
 
@@ -66,8 +67,11 @@ class Workspace:
     last_used: float = 0.0
     ended: anyio.Event = field(default_factory=anyio.Event)
     _interpreter: Interpreter | None = None
-    _interpreter_left: anyio.Event = field(default_factory=anyio.Event)
+    _owned: OwnedContext[Interpreter] = field(init=False)
     _opening: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def __post_init__(self) -> None:
+        self._owned = OwnedContext(self.tasks)
 
     def idle_s(self) -> float:
         return 0.0 if self.users else anyio.current_time() - self.last_used
@@ -79,25 +83,25 @@ class Workspace:
             SandboxUnavailableError: If the interpreter cannot start.
         """
         async with self._opening:
-            interpreter = self._interpreter
-            if interpreter is None:
-                interpreter = await self.tasks.start(self._keep_interpreter)
-                self._interpreter = interpreter
-        return interpreter
+            if self._interpreter is None:
+                self._interpreter = await self._owned.take(self._open_interpreter())
+            return self._interpreter
 
-    def forget_interpreter(self) -> None:
-        """Drop a lost interpreter, so that the next caller gets a new one."""
+    async def close_interpreter(self) -> None:
+        """Close a lost interpreter, so that the next caller gets a new one."""
         self._interpreter = None
-        self._interpreter_left.set()
+        await self._owned.vacate()
 
-    async def _keep_interpreter(self, *, task_status: TaskStatus[Interpreter]) -> None:
-        left = self._interpreter_left = anyio.Event()
+    @asynccontextmanager
+    async def _open_interpreter(self) -> AsyncGenerator[Interpreter]:
+        is_open = False
         try:
             async with self.sandbox.open_interpreter() as interpreter:
-                task_status.started(interpreter)
-                await left.wait()
+                is_open = True
+                yield interpreter
         except SandboxUnavailableError:
-            if not left.is_set():  # Failed to open; the caller handles the error.
+            # An interpreter that is lost cannot be closed properly.
+            if not is_open:
                 raise
 
 

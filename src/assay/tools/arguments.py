@@ -124,20 +124,31 @@ class FunctionTool:
             return await self._function(sandbox, **wanted)
 
 
-def tool(function: Callable[..., Awaitable[str]]) -> FunctionTool:
-    """Make a tool of a function: its name, its docstring, and the schema of its parameters.
+def describe_function(
+    function: Callable[..., Awaitable[Any]], base: type[ArgumentsT]
+) -> tuple[ToolSpec, type[ArgumentsT]]:
+    """Return the specification and the arguments of a tool that is made of a function.
 
-    The function takes the sandbox first and may take `on_output`; neither is an argument.
+    The first parameter and `on_output` are not arguments.
     """
     _, *parameters = signature(function).parameters.values()
     fields: dict[str, Any] = {
         each.name: (each.annotation, ... if each.default is each.empty else each.default)
         for each in parameters
+        if each.name != "on_output"
     }
-    streams = fields.pop("on_output", None) is not None
-    arguments = create_model(function.__name__, __base__=Arguments, **fields)
+    arguments = create_model(function.__name__, __base__=base, **fields)
     description = " ".join((function.__doc__ or "").split())
-    spec = build_spec(function.__name__, description, arguments)
+    return build_spec(function.__name__, description, arguments), arguments
+
+
+def tool(function: Callable[..., Awaitable[str]]) -> FunctionTool:
+    """Make a tool of a function: its name, its docstring, and the schema of its parameters.
+
+    The function takes the sandbox first and may take `on_output`; neither is an argument.
+    """
+    spec, arguments = describe_function(function, Arguments)
+    streams = "on_output" in signature(function).parameters
     return FunctionTool(spec, arguments, function, streams)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Command, Limits
-from assay.executor.admission import Admission, Quotas, share_of
-from assay.executor.observer import Metrics, Watcher
+from assay.executor.admission import Admission, ClientAdmission, Quotas, share_of
+from assay.executor.observer import Observer
 from assay.sandbox.rpc.messages.failures import ExecutorBusyError
 from assay.sandbox.rpc.open_sandboxes import ExecutionRequest
 from assay.settings.executor import ExecutorSettings
@@ -31,21 +31,21 @@ def admission(log: list[Mapping[str, Any]], *, executions: int = 4, waiting: int
         client_per_minute=1000,
         maxima=Limits(),
     )
-    return Admission(quotas, Watcher(log.append, Metrics()))
+    return Admission(quotas, Observer(log.append))
 
 
 @pytest.mark.parametrize("name", ["wall_s", "cpu_s", "memory_mb", "processes", "disk_mb"])
 async def test_a_limit_above_the_maximum_is_refused_by_name(name: str) -> None:
     log: list[Mapping[str, Any]] = []
-    gate = admission(log).gate_for("alice")
+    alice = ClientAdmission(admission(log), "alice")
     maximum = getattr(Limits(), name)
     above = Limits(**{name: maximum + 1})
 
     with pytest.raises(UsageError, match=f"{name} is .* at most {maximum:g}"):
-        async with gate.opening(above, DEFAULT_SPEC):
+        async with alice.opening(above, DEFAULT_SPEC):
             pass
     with pytest.raises(UsageError, match=f"{name} is .* at most {maximum:g}"):
-        async with gate.executing(
+        async with alice.executing(
             ExecutionRequest(
                 execution_id=ATTEMPT.execution_id,
                 work=ATTEMPT.work,
@@ -59,7 +59,7 @@ async def test_a_limit_above_the_maximum_is_refused_by_name(name: str) -> None:
 
 async def test_one_client_holds_neither_all_turns_nor_the_whole_queue() -> None:
     shared = admission([])
-    alice, bob = shared.gate_for("alice"), shared.gate_for("bob")
+    alice, bob = ClientAdmission(shared, "alice"), ClientAdmission(shared, "bob")
     let_go = anyio.Event()
 
     async def hold() -> None:

@@ -5,8 +5,7 @@ import re
 from typing import Any
 
 from assay.mcp.client_configs import ClientName, command_line, configuration
-from assay.mcp.exec_tools import program_tools
-from assay.mcp.file_tools import file_tools
+from assay.mcp.tools import FILE_TOOLS, PROGRAM_TOOLS
 from assay.settings.sections import McpSettings
 from tests.support.sources import ROOT
 
@@ -40,7 +39,7 @@ def test_every_setting_is_in_the_document() -> None:
 
 
 def test_every_tool_is_in_the_document() -> None:
-    for tool in (*file_tools(most_bytes=1), *program_tools(longest_s=1)):
-        row = next(line for line in TEXT.splitlines() if f"`{tool.name}`" in line)
+    for tool in (*FILE_TOOLS, *PROGRAM_TOOLS):
+        row = next(line for line in TEXT.splitlines() if f"`{tool.spec.name}`" in line)
         for name in tool.arguments.model_fields:
             assert name == "workspace" or f"`{name}`" in row
