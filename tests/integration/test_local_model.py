@@ -419,8 +419,7 @@ async def death_of(pid: int) -> None:
 async def test_the_engine_does_not_outlive_a_killed_parent(weights_file: Path) -> None:
     script = f"""
     import anyio
-    from contextlib import AbstractAsyncContextManager
-from pathlib import Path
+    from pathlib import Path
     from assay.contracts.messages import Message, Request
     from assay.models.local.model import open_local_model
 
@@ -466,7 +465,6 @@ limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 import anyio
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from assay.contracts.messages import Message, Request
 from assay.models.local.model import open_local_model
