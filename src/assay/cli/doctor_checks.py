@@ -20,7 +20,6 @@ from anyio import to_thread
 from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.contracts.errors import AssayError
 from assay.models.resolve import list_available
-from assay.sandbox.factory import BACKENDS
 from assay.sandbox.native.doctor.explain import Finding
 from assay.settings.load import (
     KEY_VARIABLES,
@@ -30,6 +29,7 @@ from assay.settings.load import (
     credentials_file,
     settings_file,
 )
+from assay.settings.types import backend_names
 
 _KNOCK_S: Final = 2.0
 _TRIED_ELSEWHERE: Final = ("native", "docker", "docker+runsc")
@@ -62,7 +62,7 @@ async def look_at_models(settings: ModelSettings) -> AsyncIterator[Finding]:
 async def look_at_backends(settings: SandboxSettings) -> AsyncIterator[Finding]:
     """Yield which backends on other machines are reachable."""
     needed = settings.backend == "remote"
-    for name in BACKENDS:
+    for name in backend_names():
         if name not in ("remote", *_TRIED_ELSEWHERE):
             how = f"not tried; `assay sandbox selftest --backend {name}` tests it"
             yield Finding(name=f"backend {name}", status="info", detail=how)

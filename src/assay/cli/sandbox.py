@@ -203,10 +203,10 @@ def _pass_through(chunk: OutputChunk) -> None:
 
 
 def _check_words(options: Mapping[str, Any]) -> None:
-    from assay.sandbox.factory import BACKENDS
+    from assay.settings.types import backend_names
 
     choices = {
-        "backend": ("auto", *BACKENDS),
+        "backend": ("auto", *backend_names()),
         "isolation": tuple(grade.value for grade in Isolation),
         "network": ("none",),
     }

@@ -163,6 +163,7 @@ class Sandbox(Protocol):
         ...
 
 
+@runtime_checkable
 class SandboxBackend(Protocol):
     """A backend that isolates programs and opens sandboxes."""
 

@@ -6,20 +6,21 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
+from assay.contracts.extensions import declared_by, find_extensions, load_extension
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.settings.load import SandboxSettings
+from assay.settings.types import BACKEND_GROUP, BACKENDS
 
 if TYPE_CHECKING:
     from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
     from assay.settings.sections import E2BSettings
 
-
-BACKENDS = ("native", "docker", "docker+runsc", "e2b", "remote")
 
 OnNotice = Callable[[str], None]
 """Receives a short notice about a slow operation."""
@@ -46,6 +47,8 @@ def open_backend(
     """
     backend = _backend(settings)
     wanted = settings.isolation or Isolation.RESTRICTED
+    if backend not in ("auto", *BACKENDS):
+        return _open_installed(settings, wanted)
     if backend == "remote":
         from assay.sandbox.remote.backend import open_remote
 
@@ -81,6 +84,27 @@ def _backend(settings: SandboxSettings) -> str:
     if settings.backend == "docker" and settings.docker.runtime:
         return f"docker+{settings.docker.runtime}"
     return settings.backend
+
+
+@asynccontextmanager
+async def _open_installed(
+    settings: SandboxSettings, wanted: Isolation
+) -> AsyncGenerator[SandboxBackend]:
+    """Open a backend of another distribution; it must reach the requested isolation."""
+    entry = find_extensions(BACKEND_GROUP, taken=("auto", *BACKENDS))[settings.backend]
+    open_it = load_extension(entry, FunctionType)
+    async with open_it(settings) as backend:
+        if not isinstance(backend, SandboxBackend):
+            raise UsageError(
+                f"{declared_by(entry)}, which opens no assay.contracts.ports.SandboxBackend, "
+                f"but an object of type {type(backend).__name__}"
+            )
+        if not backend.isolation.satisfies(wanted):
+            raise IsolationUnavailableError(
+                f"the backend {settings.backend!r} isolates as {backend.isolation.value!r}, "
+                f"and {wanted.value!r} is required"
+            )
+        yield backend
 
 
 @asynccontextmanager

@@ -38,6 +38,7 @@ from assay.settings.sections import (
     ToolSettings,
 )
 from assay.settings.types import (
+    BackendName,
     HttpUrl,
     Packages,
     Paths,
@@ -161,7 +162,10 @@ def _pip_environment() -> dict[str, str]:
 class SandboxSettings(Section):
     """Isolation of programs."""
 
-    backend: Literal["auto", "native", "docker", "docker+runsc", "e2b", "remote"] = "auto"
+    backend: BackendName = "auto"
+    """`auto`, one of `BACKENDS`, or the name of an entry point of the group `assay.backends`."""
+    options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict[str, Mapping[str, Any]])
+    """Options for backends of other distributions, by the name of the backend."""
     isolation: Isolation | None = None
     """Minimum isolation level; less is an error. Unset: the best available one."""
     namespaces: bool = True

@@ -7,6 +7,29 @@ from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from assay.contracts.extensions import find_extensions
+
+BACKENDS: Final = ("native", "docker", "docker+runsc", "e2b", "remote")
+"""Assay's own backends."""
+BACKEND_GROUP: Final = "assay.backends"
+"""Group of the entry points of other distributions that add a backend."""
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return the names of all backends: Assay's own, then those of other distributions.
+
+    Raises:
+        UsageError: If two distributions declare one name, or one declares a name of Assay.
+    """
+    return (*BACKENDS, *sorted(find_extensions(BACKEND_GROUP, taken=("auto", *BACKENDS))))
+
+
+def _backend(name: str) -> str:
+    # Looks for other distributions only if the name is not Assay's own.
+    if name not in ("auto", *BACKENDS) and name not in (known := backend_names()):
+        raise ValueError(f"unknown backend; choose from: {', '.join(('auto', *known))}")
+    return name
+
 
 def _http_address(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text):
@@ -39,6 +62,7 @@ _NEXT_PACKAGE: Final = re.compile(r",(?=\s*\w)(?![^\[]*\])")
 Positive = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BackendName = Annotated[str, AfterValidator(_backend)]
 HttpUrl = Annotated[str, AfterValidator(_http_address)]
 WithCommas = BeforeValidator(_split)
 """A list that may also be one text: `a, b`."""

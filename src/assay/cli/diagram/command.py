@@ -135,12 +135,14 @@ _END: Final = "end"
 
 def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -> Picture:
     """Return the parts of the package, with the backends, models and servers of the settings."""
-    from assay.sandbox.factory import BACKENDS
+    from assay.settings.types import backend_names
 
     nodes, arrows = package_parts()
     chosen, default = settings.sandbox.backend, settings.models.default
     named = "what the settings name"
-    around = [("sandbox", f"backend {name}", named if name == chosen else "") for name in BACKENDS]
+    around = [
+        ("sandbox", f"backend {name}", named if name == chosen else "") for name in backend_names()
+    ]
     around += [
         ("models", one.name, f"{one.reason}; `auto` takes it" if one.by_auto else one.reason)
         for one in usable
