@@ -25,10 +25,6 @@ REMAINING_NAMES = frozenset(
         "chat/session.py:_Sitting",
         "contracts/chat.py:Exhibit",
         "sandbox/e2b/sandbox.py:_Conversation",
-        "sandbox/native/guest/kernel_manager.py:_Keeper",
-        "sandbox/native/guest/messages.py:TalkError",
-        "sandbox/native/guest/python_kernel.py:Outlets",
-        "sandbox/native/kernel/cgroups.py:_Place",
     }
 )
 """Names with a retired word that the code still has. Remove entries; do not add any."""

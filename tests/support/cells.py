@@ -3,7 +3,7 @@
 import signal
 
 from assay.sandbox.native.host.jail import Jail, close_all, open_pipes
-from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup
+from assay.sandbox.native.kernel.cgroups import ControlGroup
 
 
 def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -> Jail:
@@ -20,6 +20,6 @@ def cell_of(pidfd: int, group: ControlGroup | None = None, *, slot: str = "1") -
         stdout=stdout,
         stderr=stderr,
         status=status,
-        group=group or NoGroup(),
+        group=group or ControlGroup(),
         ending_signal=signal.SIGKILL,
     )

@@ -17,23 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 from assay.sandbox.native.guest import messages, python_kernel
-from assay.sandbox.native.guest.messages import Listener, Message, TalkError
+from assay.sandbox.native.guest.messages import ConnectionLostError, Listener, Message
 from assay.sandbox.native.guest.process_tree import open_relatives, pause, send_signal, session_of
 from assay.sandbox.native.kernel import libc
-
-LARGEST_WORD: Final = 4096
-
-
-@dataclass(slots=True, kw_only=True)
-class Channel:
-    """The kernel manager's end of the socket to one Python kernel."""
-
-    end: socket.socket
-    listener: Listener
-
-
-def open_post(end: socket.socket) -> Channel:
-    return Channel(end=end, listener=Listener(end, largest=LARGEST_WORD))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +36,13 @@ class Branch:
 
     number: int
     reports: int
-    post: Channel
+    post: Listener
     head: int = 0
     """The pid of the Python kernel; 0 after its death."""
     busy: bool = False
     cell: int = 0
     """The pid of the running cell; 0 before it is forked."""
-    cell_post: Channel | None = None
+    cell_post: Listener | None = None
     asks: bool = False
     """Whether the supervisor must confirm before the cell is kept."""
     done: Done | None = None
@@ -84,14 +70,14 @@ _LARGEST_STATUS: Final = 0xFFFF
 def keep(go: int, settle: Callable[[], None]) -> NoReturn:
     """Serve until the supervisor is gone. `settle` confines the first Python kernel."""
     try:
-        keeper = _Keeper(socket.socket(fileno=go), settle)
+        manager = _KernelManager(socket.socket(fileno=go), settle)
         while True:
-            keeper.serve_one()
+            manager.serve_one()
     finally:
         os._exit(1)
 
 
-class _Keeper:
+class _KernelManager:
     def __init__(self, orders: socket.socket, settle: Callable[[], None]) -> None:
         self._orders = orders
         self._settle = settle
@@ -128,13 +114,13 @@ class _Keeper:
 
     def _hear_bell(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._bell, LARGEST_WORD)
+            os.read(self._bell, messages.LARGEST_UNTRUSTED)
         self._reap()
 
     def _obey(self) -> None:
         try:
             order, received = messages.receive(self._orders)
-        except (TalkError, OSError):
+        except (ConnectionLostError, OSError):
             os._exit(0)
         line = self._lines.get(order["line"])
         if order["do"] == "open":
@@ -167,14 +153,14 @@ class _Keeper:
             # Only the kernel manager may report how a cell ended, so only it keeps this descriptor.
             os.close(reports)
             ours.close()
-            self._become_head(python_kernel.Outlets(stdout, stderr, answers), theirs)
+            self._become_head(python_kernel.BranchOutputs(stdout, stderr, answers), theirs)
         theirs.close()
         _close([stdout, stderr, answers])
-        line = Branch(number=number, reports=reports, post=open_post(ours), head=head)
+        line = Branch(number=number, reports=reports, post=Listener(ours), head=head)
         self._lines[number] = line
         self._listen_to_head(line)
 
-    def _become_head(self, outlets: python_kernel.Outlets, theirs: socket.socket) -> NoReturn:
+    def _become_head(self, outputs: python_kernel.BranchOutputs, theirs: socket.socket) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -182,7 +168,7 @@ class _Keeper:
             _close([self._bell, self._rope])
             libc.set_dumpable(dumpable=True)
             self._settle()
-            python_kernel.live(theirs, outlets)
+            python_kernel.live(theirs, outputs)
         except BaseException as error:  # noqa: BLE001 - the child of a fork must not return
             with suppress(OSError):
                 messages.send(theirs, {"failed": repr(error)[:1000]})
@@ -192,7 +178,7 @@ class _Keeper:
         ours, theirs = socket.socketpair()
         line.busy, line.cell, line.doomed = True, 0, None
         line.asks, line.done = order["ask"], None
-        line.cell_post = open_post(ours)
+        line.cell_post = Listener(ours)
         # Orphans of a cell come to this process. If cells of several branches could be running,
         # each cell keeps its own where the kernel supports that.
         word = {
@@ -207,7 +193,7 @@ class _Keeper:
     def _branch(self, line: Branch, number: int, received: list[int]) -> None:
         stdout, stderr, answers, reports = received
         ours, theirs = socket.socketpair()
-        line.branches.append(Branch(number=number, reports=reports, post=open_post(ours)))
+        line.branches.append(Branch(number=number, reports=reports, post=Listener(ours)))
         self._tell(line, {"do": "branch"}, theirs.fileno(), stdout, stderr, answers)
         theirs.close()
         _close([stdout, stderr, answers])
@@ -229,15 +215,15 @@ class _Keeper:
     def _listen_to_head(self, line: Branch) -> None:
         self._listen(line.post, lambda: self._hear_head(line))
 
-    def _listen(self, post: Channel, hear: Callable[[], None]) -> None:
+    def _listen(self, post: Listener, hear: Callable[[], None]) -> None:
         self._talks[post.end.fileno()] = hear
         self._events.register(post.end, select.POLLIN)
 
     def _hear_head(self, line: Branch) -> None:
         try:
-            for message in line.post.listener.hear():
+            for message in line.post.hear():
                 self._heed_head(line, message)
-        except TalkError as error:
+        except ConnectionLostError as error:
             self._lose(line, str(error))
 
     def _heed_head(self, line: Branch, message: Message) -> None:
@@ -248,7 +234,7 @@ class _Keeper:
             case {"forked": int(pid)}:
                 self._heed_birth(line, pid)
             case {"refused": int(number)} if not 0 <= number < _ERRNOS:
-                raise TalkError("of an error that does not exist")
+                raise ConnectionLostError("of an error that does not exist")
             case {"refused": int(number)} if line.branches:
                 branch = line.branches.pop(0)
                 self._rest(line)
@@ -266,13 +252,13 @@ class _Keeper:
             case {"failed": str(why)}:
                 self._lose(line, why)
             case _:
-                raise TalkError("what no head says")
+                raise ConnectionLostError("what no Python kernel says")
 
     def _heed_birth(self, line: Branch, pid: int) -> None:
         # The check fails if the process is dead and reaped by now.
         own = self._relatives.is_child(pid, line.head, self._pid, 0)
         if not own or pid in self._known():
-            raise TalkError("of a process that is not its own")
+            raise ConnectionLostError("of a process that is not its own")
         if line.branches:
             branch = line.branches.pop(0)
             branch.head = pid
@@ -283,7 +269,7 @@ class _Keeper:
                 self._forget(branch, {"closed": True})
             return
         if line.cell_post is None or line.cell:
-            raise TalkError("of a cell that was not requested")
+            raise ConnectionLostError("of a cell that was not requested")
         line.cell = pid
         self._relatives.rank(pid, 1000)
         post = line.cell_post
@@ -291,15 +277,15 @@ class _Keeper:
         if line.doomed is not None:
             self._clear(pid)
 
-    def _hear_cell(self, line: Branch, post: Channel) -> None:
+    def _hear_cell(self, line: Branch, post: Listener) -> None:
         try:
-            for message in post.listener.hear():
+            for message in post.hear():
                 self._heed_cell(line, post, message)
-        except TalkError:
+        except ConnectionLostError:
             # The cell has closed its socket; its Python kernel reports how it ends.
             self._unlisten(post)
 
-    def _heed_cell(self, line: Branch, post: Channel, message: Message) -> None:
+    def _heed_cell(self, line: Branch, post: Listener, message: Message) -> None:
         match message:
             case {"done": int(code), "pid": int(pid)} if post is line.cell_post:
                 if line.doomed is not None or line.done is not None:
@@ -307,12 +293,12 @@ class _Keeper:
                     return
                 own = self._relatives.is_child(pid, line.cell) and pid not in self._known()
                 if pid != line.cell and not own:
-                    raise TalkError("of a process that is not its own")
+                    raise ConnectionLostError("of a process that is not its own")
                 self._heed_end(line, post, Done(pid=pid, code=code & 0xFF))
             case _:
-                raise TalkError("what no cell says")
+                raise ConnectionLostError("what no cell says")
 
-    def _heed_end(self, line: Branch, post: Channel, done: Done) -> None:
+    def _heed_end(self, line: Branch, post: Listener, done: Done) -> None:
         if line.asks:
             line.done = done
             self._stop(done.pid)
@@ -325,7 +311,7 @@ class _Keeper:
         if line.done is not None and line.cell_post is not None and line.doomed is None:
             self._keep_cell(line, line.cell_post, line.done)
 
-    def _keep_cell(self, line: Branch, post: Channel, done: Done) -> None:
+    def _keep_cell(self, line: Branch, post: Listener, done: Done) -> None:
         """Make a finished cell the branch's Python kernel."""
         former, cell, pid = line.head, line.cell, done.pid
         self._unlisten(post)
@@ -423,11 +409,11 @@ class _Keeper:
         self._hang_up_post(line.post)
         os.close(line.reports)
 
-    def _hang_up_post(self, post: Channel) -> None:
+    def _hang_up_post(self, post: Listener) -> None:
         self._unlisten(post)
         post.end.close()
 
-    def _unlisten(self, post: Channel) -> None:
+    def _unlisten(self, post: Listener) -> None:
         if self._talks.pop(post.end.fileno(), None) is not None:
             self._events.unregister(post.end)
 

@@ -16,9 +16,11 @@ Message = dict[str, Any]
 _LENGTH: Final = struct.Struct("!I")
 _MOST_DESCRIPTORS: Final = 8
 _CHUNK: Final = 1 << 16
+LARGEST_UNTRUSTED: Final = 4096
+"""The largest message from a Python kernel or a cell."""
 
 
-class TalkError(Exception):
+class ConnectionLostError(Exception):
     """The other side is gone, or sent an invalid message."""
 
 
@@ -41,12 +43,12 @@ def receive(end: socket.socket) -> tuple[Message, list[int]]:
     """Wait for one message from a trusted sender, which is expected to complete it.
 
     Raises:
-        TalkError: If the connection closes first.
+        ConnectionLostError: If the connection closes first.
     """
     start, descriptors, _ = receive_part(end, _LENGTH.size, _MOST_DESCRIPTORS)
     start += _receive_exactly(end, _LENGTH.size - len(start)) if start else b""
     if not start:
-        raise TalkError("the other side is gone")
+        raise ConnectionLostError("the other side is gone")
     (length,) = _LENGTH.unpack(start)
     return json.loads(_receive_exactly(end, length)), descriptors
 
@@ -70,7 +72,7 @@ def _receive_exactly(end: socket.socket, length: int) -> bytes:
     while len(received) < length:
         piece = end.recv(min(_CHUNK, length - len(received)))
         if not piece:
-            raise TalkError("the other side broke off")
+            raise ConnectionLostError("the other side broke off")
         received += piece
     return bytes(received)
 
@@ -78,8 +80,8 @@ def _receive_exactly(end: socket.socket, length: int) -> bytes:
 class Listener:
     """Collects messages from an untrusted sender without blocking."""
 
-    def __init__(self, end: socket.socket, *, largest: int) -> None:
-        self._end = end
+    def __init__(self, end: socket.socket, *, largest: int = LARGEST_UNTRUSTED) -> None:
+        self.end = end
         self._largest = largest
         self._heard = b""
 
@@ -87,16 +89,16 @@ class Listener:
         """Return the messages that are complete by now; call it when the socket is readable.
 
         Raises:
-            TalkError: If the other side is gone or sent an invalid message.
+            ConnectionLostError: If the other side is gone or sent an invalid message.
         """
         try:
-            piece = self._end.recv(_CHUNK, socket.MSG_DONTWAIT)
+            piece = self.end.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError as error:
-            raise TalkError(str(error)) from error
+            raise ConnectionLostError(str(error)) from error
         if not piece:
-            raise TalkError("the other side is gone")
+            raise ConnectionLostError("the other side is gone")
         self._heard += piece
         messages: list[Message] = []
         while (message := self._next()) is not None:
@@ -108,7 +110,7 @@ class Listener:
             return None
         (length,) = _LENGTH.unpack_from(self._heard)
         if length > self._largest:
-            raise TalkError("a message that is too long")
+            raise ConnectionLostError("a message that is too long")
         end = _LENGTH.size + length
         if len(self._heard) < end:
             return None
@@ -116,7 +118,7 @@ class Listener:
         try:
             message = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise TalkError("what is no message") from error
+            raise ConnectionLostError("what is no message") from error
         if not isinstance(message, dict):
-            raise TalkError("what is no message")
+            raise ConnectionLostError("what is no message")
         return cast("Message", message)

@@ -1,4 +1,4 @@
-"""Creates, mounts and removes the file systems of sandboxes.
+"""Creates, mounts and removes the file systems of sandworkspaces.
 
 Runs as a separate process beside the zygote, in the same namespaces, so that a mount never waits
 for a clone.
@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from contextlib import suppress
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts
 from assay.sandbox.native.guest.jail_spec import WORKSPACE
@@ -23,50 +23,56 @@ _SMALLEST_INODES: Final = 1024
 _BYTES_PER_INODE: Final = 16384
 
 
-class Workspaces(Protocol):
-    """The storage of the sandboxes' files."""
+class OnlyWorkspace:
+    """Contained tier: the container has one file system for the workspace and one for `/tmp`.
+
+    A container holds one sandbox, so every request means this workspace. Nothing is mounted, and
+    the workspace is removed with the container.
+    """
 
     def open(self, box: str, size_bytes: int) -> int:
         """Create an empty workspace and return a descriptor of it."""
-        ...
+        del box, size_bytes
+        return os.open(WORKSPACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def close(self, box: str) -> None: ...
+    def close(self, box: str) -> None:
+        """Remove a workspace."""
 
     def bind(self, box: str, slot: str) -> None:
         """Mount a workspace into the process that waits at a slot."""
-        ...
 
-    def release(self, slot: str) -> None: ...
+    def release(self, slot: str) -> None:
+        """Remove the mounts of a slot."""
 
 
-def main(mounts: int, boxes: Workspaces) -> NoReturn:
+def main(mounts: int, workspaces: OnlyWorkspace) -> NoReturn:
     """Serve until the supervisor closes its end."""
     libc.die_with_parent(signal.SIGKILL)
     channel = socket.socket(fileno=mounts)
     while message := channel.recv(_LARGEST_ORDER):
         order: dict[str, Any] = json.loads(message)
         try:
-            _obey(channel, boxes, order)
+            _obey(channel, workspaces, order)
         except OSError as error:
             if order["do"] not in _UNANSWERED:
                 channel.send(json.dumps({"error": str(error)}).encode())
     os._exit(0)
 
 
-def _obey(channel: socket.socket, boxes: Workspaces, order: dict[str, Any]) -> None:
+def _obey(channel: socket.socket, workspaces: OnlyWorkspace, order: dict[str, Any]) -> None:
     match order["do"]:
         case "open":
-            _answer_with(channel, boxes.open(order["box"], order["size_bytes"]))
+            _answer_with(channel, workspaces.open(order["box"], order["size_bytes"]))
         case "bind":
-            boxes.bind(order["box"], order["slot"])
+            workspaces.bind(order["box"], order["slot"])
             channel.send(b"{}")
         case "close":
-            boxes.close(order["box"])
+            workspaces.close(order["box"])
         case "release":
             for slot in order["slots"]:
                 # An error in one slot must not keep the others mounted.
                 with suppress(OSError):
-                    boxes.release(slot)
+                    workspaces.release(slot)
         case unknown:
             raise OSError(f"unknown order {unknown!r}")
 
@@ -77,14 +83,14 @@ def _answer_with(channel: socket.socket, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _furnish(place: str) -> int:
+def _create_folders(place: str) -> int:
     workspace, temporary = (f"{place}/{folder}" for folder in jail_mounts.BOX_FOLDERS)
     os.mkdir(workspace, 0o755)
     os.mkdir(temporary, 0o755)
     return os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-class MountedBoxes:
+class MountedWorkspaces(OnlyWorkspace):
     """Each workspace is a separate tmpfs in the zygote's mount namespace."""
 
     def open(self, box: str, size_bytes: int) -> int:
@@ -92,7 +98,7 @@ class MountedBoxes:
         os.mkdir(place)
         inodes = max(_SMALLEST_INODES, size_bytes // _BYTES_PER_INODE)
         libc.mount_tmpfs(place, size_bytes=size_bytes, inodes=inodes, mode=0o755)
-        return _furnish(place)
+        return _create_folders(place)
 
     def close(self, box: str) -> None:
         place = f"{jail_mounts.BOXES}/{box}"
@@ -121,8 +127,11 @@ def _remove_if_there(folder: str) -> None:
         os.rmdir(folder)
 
 
-class PlainBoxes:
-    """Landlock tier: each workspace is a host folder; the usage monitor limits its size."""
+class FolderWorkspaces(OnlyWorkspace):
+    """Landlock tier: each workspace is a host folder; the usage monitor limits its size.
+
+    A program receives the path, so no mount is needed.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -131,33 +140,7 @@ class PlainBoxes:
         del size_bytes
         place = f"{self._root}/{box}"
         os.mkdir(place, 0o700)
-        return _furnish(place)
+        return _create_folders(place)
 
     def close(self, box: str) -> None:
         remove_tree(f"{self._root}/{box}")
-
-    def bind(self, box: str, slot: str) -> None:
-        """Do nothing: a program receives the path, so no mount is needed."""
-
-    def release(self, slot: str) -> None:
-        """Do nothing: nothing is mounted."""
-
-
-class TheOnlyBox:
-    """Contained tier: the container has one file system for the workspace and one for `/tmp`.
-
-    A container holds one sandbox, so every request means this workspace.
-    """
-
-    def open(self, box: str, size_bytes: int) -> int:
-        del box, size_bytes
-        return os.open(WORKSPACE, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def close(self, box: str) -> None:
-        """Do nothing: the workspace is removed with the container."""
-
-    def bind(self, box: str, slot: str) -> None:
-        """Do nothing: the workspace is mounted already."""
-
-    def release(self, slot: str) -> None:
-        """Do nothing: nothing is mounted."""

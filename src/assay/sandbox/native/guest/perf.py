@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
 from assay.sandbox.native.guest import jail_mounts, pid1, worker
-from assay.sandbox.native.guest.pid1 import PendingJail
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
 from assay.sandbox.native.kernel import libc
 
@@ -164,8 +163,7 @@ def rehearse_cell(confinement: Confinement) -> None:
     nowhere = os.open("/dev/null", os.O_WRONLY)
     pid, pidfd = libc.clone_process(libc.ALL_NAMESPACES)
     if pid == 0:
-        vacancy = PendingJail(gate=waits, ready=tells, status=nowhere)
-        pid1.prepare_jail(_SLOT, vacancy, (), confinement)
+        pid1.prepare_jail(_SLOT, (), confinement, gate=waits, ready=tells, status=nowhere)
     _close(waits, tells, nowhere, pidfd)
     try:
         _learn(pid, opens, hears)

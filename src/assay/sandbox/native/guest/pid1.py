@@ -210,23 +210,21 @@ def _settle(slot: str, confinement: Confinement) -> None:
         lock(confinement)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingJail:
-    """The descriptors of a jail without a worker."""
-
-    gate: int
-    """Readable after our namespaces have been opened."""
-    ready: int
-    """Tells the worker that it can enter."""
-    status: int
-    sleeper: int | None = None
-    """The program that PID 1 becomes; see `idle_init.py`."""
-
-
 def prepare_jail(
-    slot: str, vacancy: PendingJail, cgroups: Sequence[int], confinement: Confinement
+    slot: str,
+    cgroups: Sequence[int],
+    confinement: Confinement,
+    *,
+    gate: int,
+    ready: int,
+    status: int,
+    idle_init: int | None = None,
 ) -> NoReturn:
-    """Build a jail for a worker of another zygote, and keep it until it is killed."""
+    """Build a jail for a worker of another zygote, and keep it until it is killed.
+
+    `gate` becomes readable after our namespaces have been opened. `ready` tells the worker that it
+    can enter. `idle_init` is the program that this process becomes, see `open_program`.
+    """
     try:
         libc.die_with_parent(signal.SIGKILL)
         _join(cgroups)
@@ -234,14 +232,14 @@ def prepare_jail(
         jail_mounts.bound_inotify()
         jail_mounts.enter_execution_root(slot, confinement.layer)
         # Not earlier: the process that opens our namespaces must be able to read our `/proc` entry.
-        os.read(vacancy.gate, 1)
+        os.read(gate, 1)
         libc.set_dumpable(dumpable=False)
         lock(confinement)
     except BaseException as error:  # noqa: BLE001 - no code may run on past this process
-        os.write(vacancy.status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
+        os.write(status, json.dumps({"setup_failed": repr(error)}).encode() + b"\n")
         os._exit(_SETUP_FAILED)
     # Dead children are reaped automatically: as in the zygote, SIGCHLD is ignored.
-    become_idle_init(vacancy.sleeper, vacancy.ready)
+    become_idle_init(idle_init, ready)
 
 
 def move_in(
@@ -250,7 +248,7 @@ def move_in(
     """Move a worker that was forked into a jail's pid namespace into the rest of the jail."""
     _join(cgroups)
     if os.read(ready, 1) != b"1":
-        raise ConnectionAbortedError("the cell is gone")
+        raise ConnectionAbortedError("the jail is gone")
     for descriptor, (_, kind) in zip(namespaces, NAMESPACES, strict=True):
         libc.join_namespace(descriptor, kind)
     os.chdir("/")

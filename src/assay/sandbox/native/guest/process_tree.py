@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from assay.sandbox.native.kernel import libc
 
@@ -92,15 +92,18 @@ _FIRST_PID: Final = 2
 _PIDS: Final = 1 << 15
 
 
-class Relatives(Protocol):
-    """What the kernel manager can find out about its descendants, and do to them."""
+class ListedRelatives:
+    """What the kernel manager finds out about its descendants, in Linux's lists of children."""
 
-    adopts: bool
+    adopts = True
     """Whether a process can adopt orphans."""
+
+    def __init__(self) -> None:
+        self._me = os.getpid()
 
     def is_child(self, pid: int, *parents: int) -> bool:
         """Whether one of `parents` has forked it, as far as that is known."""
-        ...
+        return parent_of(pid) in parents
 
     def find(
         self,
@@ -117,35 +120,6 @@ class Relatives(Protocol):
         is being forked. If descent is known, it contains no descendant of a known process outside
         `roots` and `below`. `alone`: no other cell is running.
         """
-        ...
-
-    def has_stopped(self, pid: int) -> bool: ...
-
-    def rank(self, pid: int, score: int) -> None:
-        """Set which process is killed first when memory runs out."""
-        ...
-
-
-class ListedRelatives:
-    """Finds descendants in Linux's lists of children."""
-
-    adopts = True
-
-    def __init__(self) -> None:
-        self._me = os.getpid()
-
-    def is_child(self, pid: int, *parents: int) -> bool:
-        return parent_of(pid) in parents
-
-    def find(
-        self,
-        roots: Collection[int],
-        below: Collection[int],
-        known: set[int],
-        *,
-        alone: bool,
-        newborn: Collection[int] = (),
-    ) -> list[int]:
         del alone  # orphans of other cells are adopted by those cells
         orphans = (pid for pid in children_of(self._me) if pid not in known)
         strays = [pid for pid in orphans if session_of(pid) not in newborn]
@@ -160,16 +134,17 @@ class ListedRelatives:
         return is_stopped(pid)
 
     def rank(self, pid: int, score: int) -> None:
+        """Set which process is killed first when memory runs out."""
         set_oom_score(pid, score)
 
 
-class NumberedRelatives:
+class NumberedRelatives(ListedRelatives):
     """Finds descendants by trying every pid; pids increase and wrap around only at the top."""
 
     adopts = False
 
     def __init__(self) -> None:
-        self._me = os.getpid()
+        super().__init__()
         self._highest = self._me
         self._found: set[int] = set()
         """Processes that were found earlier: killed by now, at most zombies."""
@@ -238,7 +213,7 @@ def _newest_number() -> int:
     return numbers[0]
 
 
-def open_relatives() -> Relatives:
+def open_relatives() -> ListedRelatives:
     """Adopt orphans where the kernel supports it, and choose the implementation accordingly."""
     try:
         libc.adopt_orphans()

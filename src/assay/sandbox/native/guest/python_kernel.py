@@ -116,7 +116,7 @@ class CellCode:
         try:
             self._execute(name, source)
         except SystemExit as leaving:
-            code = _exit_code(leaving.code)
+            code = exit_code(leaving.code)
         except BaseException as error:  # noqa: BLE001 - an exception of a cell is shown, and the state is kept
             self._shower.error(describe_error(error))
             code = 1
@@ -185,7 +185,8 @@ def _ends_with_semicolon(source: str) -> bool:
     return last == ";"
 
 
-def _exit_code(code: object) -> int:
+def exit_code(code: object) -> int:
+    """Return the exit code for the argument of `SystemExit`; print it if it is a message."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -201,7 +202,7 @@ _ALL_SIGNALS: Final = signal.valid_signals()
 _fork, _leave, _wait = os.fork, os._exit, os.waitpid
 
 
-class Outlets(NamedTuple):
+class BranchOutputs(NamedTuple):
     """The output descriptors of a branch: its streams and its rich output."""
 
     stdout: int
@@ -209,23 +210,23 @@ class Outlets(NamedTuple):
     answers: int
 
 
-def live(line: socket.socket, outlets: Outlets) -> NoReturn:
+def live(line: socket.socket, outputs: BranchOutputs) -> NoReturn:
     """Serve the kernel manager until it is gone; each kept cell continues in its own process."""
-    head = _Kernel(line, outlets)
+    head = _Kernel(line, outputs)
     head.tell({"ready": True})
     while True:
         head.obey()
 
 
 class _Kernel:
-    def __init__(self, line: socket.socket, outlets: Outlets) -> None:
+    def __init__(self, line: socket.socket, outputs: BranchOutputs) -> None:
         self._line = line
         self._answers = -1
         self._shower = Display()
         self._code = CellCode(self._shower)
         self._signals: Iterable[int] = ()
         """The signals that the last cell has blocked."""
-        self._take(outlets)
+        self._take(outputs)
 
     def tell(self, word: messages.Message) -> None:
         messages.send(self._line, word)
@@ -233,7 +234,7 @@ class _Kernel:
     def obey(self) -> None:
         try:
             order, received = messages.receive(self._line)
-        except messages.TalkError:
+        except messages.ConnectionLostError:
             _leave(0)
         _reap()
         try:
@@ -303,7 +304,7 @@ class _Kernel:
                 os.write(tells, b"%d" % branch)
                 _leave(0)
             self._move_to(received.pop(0))
-            self._take(Outlets(*received))
+            self._take(BranchOutputs(*received))
             received[:] = [hears, tells]
             _restore_chance(chance)
             self.tell({"ready": True})
@@ -320,14 +321,14 @@ class _Kernel:
         self._line.close()
         self._line = socket.socket(fileno=line)
 
-    def _take(self, outlets: Outlets) -> None:
-        os.dup2(outlets.stdout, 1)
-        os.dup2(outlets.stderr, 2)
-        os.close(outlets.stdout)
-        os.close(outlets.stderr)
+    def _take(self, outputs: BranchOutputs) -> None:
+        os.dup2(outputs.stdout, 1)
+        os.dup2(outputs.stderr, 2)
+        os.close(outputs.stdout)
+        os.close(outputs.stderr)
         if self._answers >= 0:
             os.close(self._answers)
-        self._answers = outlets.answers
+        self._answers = outputs.answers
 
 
 def _try_fork() -> int:

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, TextIO
 
 from assay.sandbox.native.guest import kernel_manager, landlock_chmod
+from assay.sandbox.native.guest.python_kernel import exit_code
 from assay.sandbox.native.kernel import landlock, libc, open_files, seccomp
 
 INTERPRETER: Final = b'{"kind": "interpreter"'
@@ -36,25 +37,11 @@ _STDERR: Final = 2
 _LOWEST_OPEN: Final = 3
 _CHUNK: Final = 1 << 16
 _LONGEST_DETAIL: Final = 500
-_OUR_MODULES: Final = (
-    "assay",
-    "assay.sandbox",
-    "assay.sandbox.native",
-    *(
-        f"assay.sandbox.native.{name}"
-        for name in (
-            *("guest", "guest.display", "guest.jail_mounts", "guest.jail_spec"),
-            *("guest.kernel_manager", "guest.landlock_chmod", "guest.loopback"),
-            *("guest.messages", "guest.mounts", "guest.perf", "guest.pid1"),
-            *("guest.process_tree", "guest.python_kernel", "guest.worker", "guest.zygote"),
-            *("kernel", "kernel.landlock", "kernel.libc", "kernel.open_files", "kernel.rmtree"),
-            *("kernel.seccomp", "kernel.seccomp_policy", "kernel.syscalls"),
-        )
-    ),
-)
 _REHEARSAL: Final = (
     b'{"rlimits": {}, "env": {}, "args": ["a"]}\nimport sys\nprint(end="", flush=True)\n'
 )
+_own_modules: list[str] = []
+"""Assay's modules in this process, which a program must not see."""
 _REHEARSALS: Final = 16
 """Enough for the interpreter to specialize the code, after which it no longer writes to it."""
 _join_threads: Callable[[], None] = threading._shutdown  # noqa: SLF001  # pyright: ignore - the interpreter's own shutdown
@@ -107,7 +94,7 @@ def serve(descriptors: Descriptors, confinement: Confinement) -> NoReturn:
         os.write(descriptors.status, b'{"ready": true}\n')
         header, source = _read_request(descriptors.go)
         if header.get("kind") == "interpreter":
-            _become_keeper(header, descriptors, confinement)
+            _become_kernel_manager(header, descriptors, confinement)
         os.close(descriptors.go)
         if not header:
             leave(0)
@@ -227,16 +214,16 @@ def _add_import_folders(header: dict[str, Any]) -> None:
         sys.path[1:1] = [os.path.abspath(folder) for folder in given.split(os.pathsep) if folder]
 
 
-def _become_keeper(
+def _become_kernel_manager(
     header: dict[str, Any], descriptors: Descriptors, confinement: Confinement
 ) -> NoReturn:
     # Reading on would lose the descriptors that arrive with the next message.
     os.write(descriptors.status, b'{"ready": true}\n')
     os.close(descriptors.status)
-    kernel_manager.keep(descriptors.go, partial(_settle_head, header, confinement))
+    kernel_manager.keep(descriptors.go, partial(_settle_kernel, header, confinement))
 
 
-def _settle_head(header: dict[str, Any], confinement: Confinement) -> None:
+def _settle_kernel(header: dict[str, Any], confinement: Confinement) -> None:
     """Confine the first Python kernel of an interpreter; all others are forks of it."""
     _prepare(header, confinement)
     os.chdir(_folder(header))
@@ -267,7 +254,7 @@ def _make_ready(*, ahead: bool) -> None:
     """
     _renew_randomness()
     # By name: iterating over all modules would touch, and so copy, the pages of each name.
-    for name in _OUR_MODULES:
+    for name in _own_modules:
         sys.modules.pop(name, None)
     sys.path.insert(0, "")
     if ahead:
@@ -284,6 +271,7 @@ def _rehearse() -> None:
 
 def warm_up() -> None:
     """Do once in the zygote what every worker would otherwise do for the first time."""
+    _own_modules[:] = [name for name in sys.modules if name.partition(".")[0] == "assay"]
     main, arguments = sys.modules["__main__"], sys.argv
     for _ in range(_REHEARSALS):
         _renew_randomness()
@@ -327,22 +315,13 @@ def _outcome_of(step: Callable[[], object]) -> int:
     try:
         step()
     except SystemExit as leaving:
-        return _exit_code(leaving.code)
+        return exit_code(leaving.code)
     except BaseException as error:  # noqa: BLE001 - no other code handles it
         chosen = _show(error)
         if chosen is not None:
             return chosen
         return _INTERRUPTED if type(error) is KeyboardInterrupt else 1
     return 0
-
-
-def _exit_code(code: object) -> int:
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    print(code, file=sys.stderr)  # noqa: T201 - what the interpreter does
-    return 1
 
 
 def _show(error: BaseException) -> int | None:
@@ -352,7 +331,7 @@ def _show(error: BaseException) -> int | None:
         try:
             sys.excepthook(type(error), error, frames)
         except SystemExit as leaving:
-            return _exit_code(leaving.code)
+            return exit_code(leaving.code)
         except BaseException as failure:  # noqa: BLE001 - printed as the interpreter does
             if failure.__context__ is error:
                 failure.__context__ = None

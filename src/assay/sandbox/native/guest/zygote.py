@@ -21,12 +21,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
-from assay.sandbox.native.guest import jail_mounts, loopback, perf, pid1, worker
-from assay.sandbox.native.guest import mounts as steward
-from assay.sandbox.native.guest import pid1 as idle_init
+from assay.sandbox.native.guest import jail_mounts, loopback, mounts, perf, pid1, worker
 from assay.sandbox.native.guest.jail_spec import INNER_ID, JailSpec, clone_with_root, spec_from_json
 from assay.sandbox.native.guest.landlock_chmod import build_mediating_filter
-from assay.sandbox.native.guest.pid1 import NAMESPACES, PendingJail
+from assay.sandbox.native.guest.pid1 import NAMESPACES
 from assay.sandbox.native.guest.worker import Confinement, Descriptors
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.seccomp import PreparedFilter
@@ -49,7 +47,7 @@ class Spawner:
         self._events = select.poll()
         self._events.register(channel, select.POLLIN)
         self._spare_network = False
-        self._sleeper = idle_init.open_program() if self._jailed else None
+        self._idle_init = pid1.open_program() if self._jailed else None
         self._newest = 0
         """The pid of the latest PID 1, for a supervisor that has no pidfd of it."""
         # No parent waits for these processes, so they are reaped automatically; see `_join`.
@@ -130,9 +128,15 @@ class Spawner:
         if pid == 0:
             self._channel.close()
             _close((opener, *listeners))
-            vacancy = PendingJail(gate=gate, ready=ready, status=status, sleeper=self._sleeper)
-            confinement = self._confinement_for(order)
-            pid1.prepare_jail(f"{jail_mounts.SLOTS}/{order['slot']}", vacancy, cgroups, confinement)
+            pid1.prepare_jail(
+                f"{jail_mounts.SLOTS}/{order['slot']}",
+                cgroups,
+                self._confinement_for(order),
+                gate=gate,
+                ready=ready,
+                status=status,
+                idle_init=self._idle_init,
+            )
         names = ("pid", *(name for name, _ in NAMESPACES))
         try:
             held = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
@@ -228,14 +232,14 @@ def main(*descriptors: str) -> NoReturn:
     zygote, because the cost of a fork and of an exit grows with the loaded modules.
     """
     _forget_ignored_signals()
-    plan_descriptor, mounts, *orders = map(int, descriptors)
+    plan_descriptor, mounts_channel, *orders = map(int, descriptors)
     plan = spec_from_json(_read_all(plan_descriptor))
     os.close(plan_descriptor)
-    boxes = _take_places(plan)
+    workspaces = _open_workspaces(plan)
     if os.fork() == 0:
         _close(orders)
-        steward.main(mounts, boxes)
-    os.close(mounts)
+        mounts.main(mounts_channel, workspaces)
+    os.close(mounts_channel)
     confinement = Confinement(
         filter=PreparedFilter(bytes.fromhex(plan.seccomp_hex)),
         asking=build_mediating_filter() if plan.tier == "landlock" else None,
@@ -262,18 +266,18 @@ def _forget_ignored_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _take_places(plan: JailSpec) -> steward.Workspaces:
+def _open_workspaces(plan: JailSpec) -> mounts.OnlyWorkspace:
     if plan.tier == "landlock":
-        return steward.PlainBoxes(plan.scratch)
+        return mounts.FolderWorkspaces(plan.scratch)
     if plan.tier == "contained":
-        return steward.TheOnlyBox()
+        return mounts.OnlyWorkspace()
     uid, gid = os.getuid(), os.getgid()
     # Executing this program dropped the right to mount; a separate namespace restores it.
     libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNS)
     libc.map_own_ids(INNER_ID, uid, gid)
     jail_mounts.open_places()
     jail_mounts.share_inotify()
-    return steward.MountedBoxes()
+    return mounts.MountedWorkspaces()
 
 
 def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> NoReturn:
@@ -293,10 +297,10 @@ def _serve(channel: socket.socket, confinement: Confinement, *, bare: bool) -> N
             perf.rehearse_cell(confinement)
         else:
             perf.rehearse_work(confinement)
-    nursery = Spawner(channel, replace(confinement, inherited_kb=_inheritance_kb()))
+    spawner = Spawner(channel, replace(confinement, inherited_kb=_inheritance_kb()))
     channel.send(b'{"ready": true}')
     while True:
-        nursery.serve_one()
+        spawner.serve_one()
 
 
 def pin_inherited_limits() -> None:

@@ -160,8 +160,12 @@ class ProcessWatch:
         self._peak_bytes = 0
         self._most = 0
         self._on_disk = 0
-        self._at_first = frozenset(self._program())
         self._left_out: frozenset[int] = frozenset()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Measure what the prepared worker holds at the start."""
+        self._at_first = frozenset(self._program())
         self._inherited = held_by(self._at_first, fairly=True).total
 
     def leave_out_the_first(self) -> None:
@@ -276,20 +280,9 @@ class ContainedWatch(ProcessWatch):
     bound.
     """
 
-    def __init__(
-        self,
-        cell: Family,
-        memory_bytes: int,
-        places: Sequence[Path] = (),
-        *,
-        processes: int = _NO_LIMIT,
-        act_as: int | None = None,
-        files: int | None = None,
-    ) -> None:
+    def _begin(self) -> None:
         self._before = _anonymous_bytes()
-        super().__init__(
-            cell, memory_bytes, places, processes=processes, act_as=act_as, files=files
-        )
+        super()._begin()
         self._begins_with = _largest_by_command(self._at_first)
 
     def leave_out_the_first(self) -> None:

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 _PREFIX: Final = "assay-"
 _NANOSECONDS: Final = 1e9
@@ -36,79 +36,48 @@ class GroupUsage:
         )
 
 
-class ControlGroup(Protocol):
-    """The limits of one execution, enforced by the kernel."""
+class ControlGroup:
+    """The group of one execution where there are none: rlimits and the usage monitor keep limits.
+
+    The subclass below is enforced by the kernel.
+    """
 
     def open_entries(self) -> list[int]:
         """Return descriptors; a process that writes `0` to each joins. The caller closes them."""
-        ...
-
-    def apply(self, *, memory_bytes: int, processes: int) -> None: ...
-
-    def cpu_s(self) -> float: ...
-
-    def processes(self) -> int | None:
-        """Return the number of processes and threads inside; None if they are not counted."""
-        ...
-
-    def usage(self) -> GroupUsage: ...
-
-    def forget_peaks(self) -> None:
-        """Reset the peak usage, where the kernel supports it."""
-        ...
-
-    def remove(self) -> None: ...
-
-
-class ControlGroups(Protocol):
-    """Creates one group per execution below one folder per engine."""
-
-    @property
-    def enforcing(self) -> bool: ...
-
-    @property
-    def folders(self) -> tuple[str, ...]: ...
-
-    def open_group(self, name: str) -> ControlGroup: ...
-
-
-class NoGroup:
-    """The absent control group: rlimits and the usage monitor keep the limits instead."""
-
-    def open_entries(self) -> list[int]:
         return []
 
     def apply(self, *, memory_bytes: int, processes: int) -> None:
-        del memory_bytes, processes
+        """Set the limits."""
 
     def cpu_s(self) -> float:
         return 0.0
 
     def processes(self) -> int | None:
+        """Return the number of processes and threads inside; None if they are not counted."""
         return None
 
     def usage(self) -> GroupUsage:
         return GroupUsage()
 
     def forget_peaks(self) -> None:
-        pass
+        """Reset the peak usage, where the kernel supports it."""
 
     def remove(self) -> None:
-        pass
+        """Remove an empty group."""
 
 
-class NoGroups:
-    """The absence of control groups: this process may not create them."""
+class ControlGroups:
+    """The groups of an engine that may not create any; the subclass below creates them."""
 
     enforcing = False
     folders: tuple[str, ...] = ()
 
     def open_group(self, name: str) -> ControlGroup:
         del name
-        return NoGroup()
+        return ControlGroup()
 
 
-class _Group:
+class _Group(ControlGroup):
     """One execution's group: three folders in version 1, one folder for all three in version 2."""
 
     def __init__(self, memory: str, pids: str, cpu: str, *, unified: bool) -> None:
@@ -180,11 +149,12 @@ class _Group:
                 os.rmdir(folder)
 
 
-class _Groups:
+class _Groups(ControlGroups):
     enforcing = True
 
     def __init__(self, memory: Path, pids: Path, cpu: Path, *, unified: bool) -> None:
         self._homes = (memory, pids, cpu)
+        self.folders = tuple(str(home) for home in dict.fromkeys(self._homes))
         self._unified = unified
         for home in dict.fromkeys(self._homes):
             if unified:
@@ -192,10 +162,6 @@ class _Groups:
             home.mkdir()
             if unified:
                 _share_out(home)
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(str(home) for home in dict.fromkeys(self._homes))
 
     def open_group(self, name: str) -> ControlGroup:
         memory, pids, cpu = (f"{home}/{name}" for home in self._homes)
@@ -212,7 +178,7 @@ def _share_out(folder: Path) -> None:
 
 def open_groups(engine: str) -> ControlGroups:
     """Create the folders of one engine where the kernel and the permissions allow it."""
-    for place in _places():
+    for place in _hierarchies():
         memory, pids, cpu = (folder / f"{_PREFIX}{engine}" for folder in place.folders)
         made: list[Path] = []
         try:
@@ -229,34 +195,34 @@ def open_groups(engine: str) -> ControlGroups:
                     folder.rmdir()
         else:
             return groups
-    return NoGroups()
+    return ControlGroups()
 
 
 def folders_of(engine: str) -> tuple[str, ...]:
     """Return the existing folders that `open_groups` has created for an engine."""
-    made = (f"{folder}/{_PREFIX}{engine}" for place in _places() for folder in place.folders)
+    made = (f"{folder}/{_PREFIX}{engine}" for place in _hierarchies() for folder in place.folders)
     return tuple(folder for folder in dict.fromkeys(made) if os.path.isdir(folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Hierarchy:
     """A place for groups: one folder per controller, as near to our own group as possible."""
 
     folders: tuple[Path, Path, Path]
     unified: bool
 
 
-def _places() -> list[_Place]:
-    places: list[_Place] = []
+def _hierarchies() -> list[_Hierarchy]:
+    found: list[_Hierarchy] = []
     mounts, own = _mounts(), _own_groups()
     version_1 = {name: _own_or_top(mounts[name], own.get(name, "")) for name in mounts if name}
     if {"memory", "pids", "cpuacct"} <= version_1.keys():
         folders = (version_1["memory"], version_1["pids"], version_1["cpuacct"])
-        places.append(_Place(folders=folders, unified=False))
+        found.append(_Hierarchy(folders=folders, unified=False))
     if "" in mounts:
         above = _own_and_above(mounts[""], own.get("", ""))
-        places += [_Place(folders=(home, home, home), unified=True) for home in above]
-    return places
+        found += [_Hierarchy(folders=(home, home, home), unified=True) for home in above]
+    return found
 
 
 def _own_and_above(top: Path, own: str) -> list[Path]:

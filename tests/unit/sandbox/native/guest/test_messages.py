@@ -47,7 +47,7 @@ def test_what_is_no_message_ends_the_talk(pair: Pair, junk: bytes) -> None:
     ours, theirs = pair
     ours.sendall(junk)
 
-    with pytest.raises(messages.TalkError):
+    with pytest.raises(messages.ConnectionLostError):
         messages.Listener(theirs, largest=100).hear()
 
 
@@ -55,5 +55,5 @@ def test_an_end_is_noticed(pair: Pair) -> None:
     ours, theirs = pair
     ours.close()
 
-    with pytest.raises(messages.TalkError):
+    with pytest.raises(messages.ConnectionLostError):
         messages.receive(theirs)

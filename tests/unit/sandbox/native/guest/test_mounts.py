@@ -35,7 +35,7 @@ class Slots:
 
 
 @contextmanager
-def a_steward(boxes: mounts.Workspaces) -> Generator[socket.socket]:
+def a_steward(boxes: mounts.OnlyWorkspace) -> Generator[socket.socket]:
     """A steward in a process of its own, which ends when its channel is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()
@@ -69,6 +69,6 @@ def test_a_slot_is_released_with_as_many_folders_as_were_made(
     for folder in made:
         (tmp_path / "1" / folder).mkdir(parents=True)
 
-    mounts.MountedBoxes().release("1")
+    mounts.MountedWorkspaces().release("1")
 
     assert not (tmp_path / "1").exists()

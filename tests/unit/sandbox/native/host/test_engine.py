@@ -14,7 +14,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan
 from assay.sandbox.native.host.engine import Engine, JailPool
 from assay.sandbox.native.host.messages import Channel
-from assay.sandbox.native.kernel.cgroups import ControlGroup, NoGroup, NoGroups
+from assay.sandbox.native.kernel.cgroups import ControlGroup, ControlGroups
 from tests.support.channels import Peer, a_channel, open_descriptors
 from tests.support.children import a_child
 
@@ -29,7 +29,7 @@ SPEC = JailSpec(
 )
 
 
-class Groups(NoGroups):
+class Groups(ControlGroups):
     """Counts the groups that are there, and opens no entry of them if it is told so."""
 
     def __init__(self, *, entries: bool = True) -> None:
@@ -42,7 +42,7 @@ class Groups(NoGroups):
         return _Group(self)
 
 
-class _Group(NoGroup):
+class _Group(ControlGroup):
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
 

@@ -8,12 +8,12 @@ import anyio
 import anyio.lowlevel
 
 from assay.sandbox.native.host.jail import Jail, Reaper
-from assay.sandbox.native.kernel.cgroups import NoGroup
+from assay.sandbox.native.kernel.cgroups import ControlGroup
 from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie
 
 
-class CountedGroup(NoGroup):
+class CountedGroup(ControlGroup):
     """Says whether it was removed."""
 
     removed = False

@@ -26,7 +26,7 @@ from assay.sandbox.native.host.usage_monitor import (
     process_tree,
 )
 from assay.sandbox.native.kernel import libc, syscalls
-from assay.sandbox.native.kernel.cgroups import NoGroup
+from assay.sandbox.native.kernel.cgroups import ControlGroup
 from tests.support.cells import cell_of
 from tests.support.children import a_child, a_zombie, have_a_child
 from tests.support.eventually import eventually
@@ -399,7 +399,7 @@ def test_the_pid_of_a_living_cell_is_known() -> None:
         cell.close()
 
 
-class BusyGroup(NoGroup):
+class BusyGroup(ControlGroup):
     """A control group that has counted something."""
 
     def cpu_s(self) -> float:

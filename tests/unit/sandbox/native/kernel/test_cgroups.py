@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox.native.kernel import cgroups
-from assay.sandbox.native.kernel.cgroups import ControlGroup, ControlGroups, GroupUsage, NoGroups
+from assay.sandbox.native.kernel.cgroups import ControlGroup, ControlGroups, GroupUsage
 from tests.support.channels import open_descriptors
 from tests.support.children import a_child
 from tests.support.forked import outcome_of
@@ -216,7 +216,7 @@ def a_tree_of_version_2(
 
 
 def homes() -> list[Path]:
-    return [place.folders[0] for place in cgroups._places()]  # noqa: SLF001 - see above
+    return [place.folders[0] for place in cgroups._hierarchies()]  # noqa: SLF001 - see above
 
 
 def test_groups_of_version_2_are_made_below_the_nearest_group_that_was_handed_to_us(
@@ -313,7 +313,7 @@ def test_somebody_who_may_make_no_groups_has_none_and_says_so() -> None:
 
 
 def test_without_groups_nothing_is_counted_and_nothing_is_refused() -> None:
-    groups = NoGroups()
+    groups = ControlGroups()
     group = groups.open_group("1")
 
     group.apply(memory_bytes=1, processes=1)
