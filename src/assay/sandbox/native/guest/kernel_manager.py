@@ -99,7 +99,7 @@ class _KernelManager:
             self._events.register(descriptor, select.POLLIN)
 
     def serve_one(self) -> None:
-        for descriptor, _ in self._events.poll(self._patience_ms()):
+        for descriptor, _ in self._events.poll(self._timeout_ms()):
             # An earlier message may have closed this socket.
             if descriptor in self._talks:
                 self._talks[descriptor]()
@@ -108,7 +108,7 @@ class _KernelManager:
             if line.doomed is not None and time.monotonic() > line.doomed:
                 self._lose(line, "it does not answer")
 
-    def _patience_ms(self) -> float | None:
+    def _timeout_ms(self) -> float | None:
         ends = [line.doomed for line in self._lines.values() if line.doomed is not None]
         return max(0.0, min(ends) - time.monotonic()) * 1000 if ends else None
 
@@ -336,7 +336,7 @@ class _KernelManager:
             known = self._known() - set(roots) | {spare}
             alone = not any(line.busy and line.cell not in roots for line in self._lines.values())
             victims = self._relatives.find(
-                roots, below, known, alone=alone, newborn=self._nurseries()
+                roots, below, known, alone=alone, newborn=self._forking_sessions()
             )
             if not victims:
                 return
@@ -347,7 +347,7 @@ class _KernelManager:
             self._reap()
             pause(look)
 
-    def _nurseries(self) -> set[int]:
+    def _forking_sessions(self) -> set[int]:
         """Return the sessions in which a branch is being forked that is not known yet.
 
         Every cell has its own session, so no process that a cell has started is in them.

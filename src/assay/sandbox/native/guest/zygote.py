@@ -336,12 +336,6 @@ def _preload(modules: Sequence[str]) -> None:
     hidden = _HIDDEN - sys.modules.keys() - {name.partition(".")[0] for name in modules}
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment] # as if it were not installed
-    _import_all(modules)
-    for name in hidden:
-        del sys.modules[name]
-
-
-def _import_all(modules: Sequence[str]) -> None:
     for name in modules:
         before = set(sys.modules)
         try:
@@ -351,6 +345,8 @@ def _import_all(modules: Sequence[str]) -> None:
             # A partly imported library would break a program that imports it itself.
             for loaded in set(sys.modules) - before:
                 del sys.modules[loaded]
+    for name in hidden:
+        del sys.modules[name]
 
 
 def _close(descriptors: Sequence[int]) -> None:

@@ -63,8 +63,8 @@ class GroupWatch:
 
     enforcing = True
 
-    def __init__(self, cell: "Jail") -> None:
-        self._group = cell.group
+    def __init__(self, jail: "Jail") -> None:
+        self._group = jail.group
 
     def look(self) -> Usage:
         return Usage(cpu_s=self._group.cpu_s())
@@ -83,9 +83,9 @@ class GroupAndDiskWatch(GroupWatch):
 
     enforcing = False
 
-    def __init__(self, cell: "Jail", places: Sequence[Path], *, act_as: int | None = None) -> None:
-        super().__init__(cell)
-        self._family = cell.host_pids()
+    def __init__(self, jail: "Jail", places: Sequence[Path], *, act_as: int | None = None) -> None:
+        super().__init__(jail)
+        self._family = jail.host_pids()
         self._disk = _DiskLook(places, act_as)
 
     def look(self) -> Usage:
@@ -137,7 +137,7 @@ class ProcessWatch:
 
     def __init__(
         self,
-        cell: Family,
+        family: Family,
         memory_bytes: int,
         places: Sequence[Path] = (),
         *,
@@ -146,7 +146,7 @@ class ProcessWatch:
         files: int | None = None,
     ) -> None:
         """Start measuring; `files` is a descriptor of the workspace if that is in memory."""
-        self._family = cell.host_pids()
+        self._family = family.host_pids()
         self._first = self._family[0] if self._family else None
         self._processes = processes
         self._memory_bytes = memory_bytes
@@ -183,7 +183,7 @@ class ProcessWatch:
             fields = _stat(pid)
             self._cpu_of[pid] = max(self._cpu_of.get(pid, 0.0), _cpu_s(fields))
             self._faults_of[pid] = max(self._faults_of.get(pid, 0), _faults(fields))
-            threads += 0 if _only_awaits_burial(pid, fields, self._first) else _threads(pid)
+            threads += 0 if _is_zombie_of_first(pid, fields, self._first) else _threads(pid)
             if threads > self._processes:
                 # Over the limit already: a fork bomb grows while it is counted.
                 break
@@ -374,13 +374,10 @@ def _nameless_bytes(pids: Sequence[int], devices: Collection[int]) -> int:
             for number in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     found = os.stat(f"/proc/{pid}/fd/{number}")
-                    if _is_nameless(found) and found.st_dev in devices:
+                    nameless = stat.S_ISREG(found.st_mode) and found.st_nlink == 0
+                    if nameless and found.st_dev in devices:
                         sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
     return sum(sizes.values())
-
-
-def _is_nameless(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 0
 
 
 def _resident_bytes(pid: int) -> int:
@@ -406,7 +403,7 @@ def _faults(fields: list[str]) -> int:
     return int(fields[_FAULTS]) + int(fields[_FAULTS_OF_CHILDREN]) if fields else 0
 
 
-def _only_awaits_burial(pid: int, fields: list[str], first: int | None) -> bool:
+def _is_zombie_of_first(pid: int, fields: list[str], first: int | None) -> bool:
     """Whether a process and all its threads are dead and PID 1 of the jail has to reap it.
 
     A program with short-lived processes must not be charged for a PID 1 that is slow to be

@@ -65,7 +65,8 @@ def find_toolchains(folders: Sequence[str]) -> tuple[Toolchain, ...]:
     for name, program, marker in _MARKERS:
         executable = _first(program, folders)
         prefix = executable and _prefix_of(executable)
-        if prefix and _is_self_contained(prefix, marker):
+        personal = prefix and any((prefix / part).exists() for part in _PERSONAL)
+        if prefix and not personal and (prefix / marker).exists():
             found.append(Toolchain(name=name, prefix=str(prefix)))
     return tuple(found)
 
@@ -96,10 +97,6 @@ def _rustup_toolchain(home: Path) -> Path | None:
         return None
     chosen = home / "toolchains" / str(settings.get("default_toolchain", ""))
     return chosen.resolve() if chosen.is_dir() else None
-
-
-def _is_self_contained(prefix: Path, marker: str) -> bool:
-    return (prefix / marker).exists() and not any((prefix / name).exists() for name in _PERSONAL)
 
 
 HOME: Final = "/opt/assay"
@@ -152,10 +149,11 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
     etc_binds, copies = _etc_paths()
     binds = [
         ("/usr", "/usr"),
-        *_system_binds(),
+        *((folder, folder) for folder in _SYSTEM_FOLDERS if _is_real_folder(folder)),
         *etc_binds,
         *_python_binds(),
-        *_assay_binds(),
+        # Only the native sandbox's modules, without the rest of the package.
+        (str(Path(__file__).resolve().parents[1]), f"{LIBRARY}/assay/sandbox/native"),
         *((tool.prefix, f"{HOME}/toolchains/{tool.name}") for tool in toolchains),
         *((str(path), str(path)) for path in extra_read_only),
     ]
@@ -210,10 +208,9 @@ def _environment(first_folders: Iterable[str]) -> dict[str, str]:
     return env
 
 
-def _system_binds() -> Pairs:
-    """Return the folders that are not links, on systems without a merged `/usr`."""
-    real = (folder for folder in _SYSTEM_FOLDERS if os.path.isdir(folder))
-    return tuple((folder, folder) for folder in real if not os.path.islink(folder))
+def _is_real_folder(path: str) -> bool:
+    """Whether this is no link: on systems without a merged `/usr`."""
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _etc_paths() -> tuple[Pairs, Pairs]:
@@ -234,10 +231,6 @@ def _in_usr(path: str) -> bool:
     return Path(path).resolve().is_relative_to("/usr")
 
 
-def _is_conda(prefix: Path) -> bool:
-    return (prefix / "conda-meta").is_dir()
-
-
 def _python_binds() -> Pairs:
     base = Path(sys.base_prefix).resolve()
     binds = [(str(path), f"{VENV}/lib/{_VERSION}/site-packages") for path in _own_site_packages()]
@@ -245,15 +238,14 @@ def _python_binds() -> Pairs:
         return tuple(binds)
     executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     binds.append((str(executable), f"{PYTHON}/bin/{_VERSION}"))
-    parts = [Path("lib"), Path("include")] if _is_conda(base) else _interpreter_parts(base)
-    binds.extend((str(base / part), f"{PYTHON}/{part}") for part in parts)
+    if (base / "conda-meta").is_dir():
+        parts = [base / "lib", base / "include"]
+    else:
+        shared = sorted((base / "lib").glob("libpython3*.so*"))
+        named = (base / "lib" / _VERSION, base / "include" / _VERSION, *shared)
+        parts = [path for path in named if path.exists()]
+    binds.extend((str(path), f"{PYTHON}/{path.relative_to(base)}") for path in parts)
     return tuple(binds)
-
-
-def _interpreter_parts(base: Path) -> list[Path]:
-    shared = sorted((base / "lib").glob("libpython3*.so*"))
-    named = [base / "lib" / _VERSION, base / "include" / _VERSION, *shared]
-    return [path.relative_to(base) for path in named if path.exists()]
 
 
 def _own_site_packages() -> list[Path]:
@@ -261,12 +253,6 @@ def _own_site_packages() -> list[Path]:
     if sys.prefix == sys.base_prefix:
         return []
     return [Path(sysconfig.get_path("purelib")).resolve()]
-
-
-def _assay_binds() -> Pairs:
-    """Mount only the native sandbox's modules, without the rest of the package."""
-    here = Path(__file__).resolve().parents[1]
-    return ((str(here), f"{LIBRARY}/assay/sandbox/native"),)
 
 
 def _base_interpreter() -> str:

@@ -69,17 +69,13 @@ def restrict(*, read_only: Sequence[str], read_write: Sequence[str], network: bo
     version = abi_version()
     if version == 0:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock")
-    known = _file_rights(version)
+    known = sum(rights for since, rights in _FILE_RIGHTS_SINCE if since <= version)
     with _ruleset(known, version, network=network) as ruleset:
         for path in read_only:
             _allow(ruleset, path, _READ_ONLY)
         for path in read_write:
             _allow(ruleset, path, known & ~_NEVER)
         _call("landlock_restrict_self", ruleset, 0)
-
-
-def _file_rights(version: int) -> int:
-    return sum(rights for since, rights in _FILE_RIGHTS_SINCE if since <= version)
 
 
 @contextmanager

@@ -272,15 +272,10 @@ def _place_of_condition(code: _Assembler, condition: Condition, *, yes: int, no:
 
 def _ranges(places: Mapping[int, int], *, otherwise: int) -> list[tuple[int, int]]:
     """Return sorted (start, place) pairs that cover every value; equal neighbors are merged."""
-    edges: set[int] = {0}
-    edges.update(places, _following(places))
+    edges = {0, *places, *(value + 1 for value in places if value < LOW_WORD)}
     merged: list[tuple[int, int]] = []
     for edge in sorted(edges):
         place = places.get(edge, otherwise)
         if not merged or merged[-1][1] != place:
             merged.append((edge, place))
     return merged
-
-
-def _following(values: Iterable[int]) -> list[int]:
-    return [value + 1 for value in values if value < LOW_WORD]

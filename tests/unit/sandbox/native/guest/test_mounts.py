@@ -12,7 +12,7 @@ import pytest
 from assay.sandbox.native.guest import jail_mounts, mounts
 
 
-class Slots:
+class Slots(mounts.OnlyWorkspace):
     """Cannot release one slot, and says which it has released when it is asked to bind one."""
 
     def __init__(self) -> None:
