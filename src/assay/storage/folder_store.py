@@ -86,7 +86,7 @@ class FolderStore:
                     for entry in found
                     if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
                 ]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise JournalError(
