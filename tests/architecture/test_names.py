@@ -16,19 +16,6 @@ NEED_A_NOUN = frozenset(
     {"core", "handler", "handlers", "manager", "managers", "service", "services"}
 )
 
-REMAINING_NAMES = frozenset(
-    {
-        "chat/config.py:Manners",
-        "chat/open_session.py:Conversation",
-        "chat/reply.py:Said",
-        "chat/session.py:Dialogue",
-        "chat/session.py:_Sitting",
-        "contracts/chat.py:Exhibit",
-        "sandbox/e2b/sandbox.py:_Conversation",
-    }
-)
-"""Names with a retired word that the code still has. Remove entries; do not add any."""
-
 FENCED_BLOCK = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 CODE_SPAN = re.compile(r"`[^`\n]+`")
 
@@ -114,7 +101,7 @@ def test_modules_and_classes_have_no_retired_word() -> None:
         if any(word in old or word.removesuffix("s") in old for word in words)
     }
 
-    assert found == REMAINING_NAMES
+    assert found == set()
 
 
 def test_names_say_what_they_mean() -> None:

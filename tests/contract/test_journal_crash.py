@@ -22,7 +22,7 @@ from assay.storage.journal import DiskJournal
 async def write(folder):
     async with DiskJournal(folder) as journal:
         for n in itertools.count(1):
-            journal.emit(AttemptStarted(attempt=n, move="sample"), key=f"attempt {n}")
+            journal.emit(AttemptStarted(attempt=n, action="sample"), key=f"attempt {n}")
             tree = Tree(files={PurePosixPath("a.py"): TreeFile(b"x" * 100_000 + str(n).encode())})
             digest = await journal.store_tree(tree)
             await journal.keep(f"step {n}", {"tree": digest, "pad": "y" * 20_000})
@@ -60,5 +60,5 @@ async def test_what_a_killed_writer_was_told_is_kept_is_there(tmp_path: Path, st
     events = [recorded.event for recorded in read_events(tmp_path)]
     assert len(events) >= told[-1]
     assert events == [
-        AttemptStarted(attempt=number, move="sample") for number in range(1, len(events) + 1)
+        AttemptStarted(attempt=number, action="sample") for number in range(1, len(events) + 1)
     ]

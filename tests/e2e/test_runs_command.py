@@ -152,10 +152,10 @@ def keep_a_run(state_dir: Path, *, ended: bool = True) -> Run:
                 )
             )
             journal.emit(Planned(steps=("turn the sign",), targets=(CODE,), checks=("pytest -q",)))
-            journal.emit(AttemptStarted(attempt=1, move="sample"))
+            journal.emit(AttemptStarted(attempt=1, action="sample"))
             test_matrix = TestMatrix(rows=(row(1, TestStatus.FAILED),))
             journal.emit(Executed(attempt=1, reports=(), test_matrix=test_matrix))
-            journal.emit(AttemptStarted(attempt=2, move="repair"))
+            journal.emit(AttemptStarted(attempt=2, action="repair"))
             journal.emit(
                 FilesChanged(
                     attempt=2,

@@ -11,8 +11,8 @@ from assay.contracts.chat import (
     CellEnded,
     CellStarted,
     ChatEvent,
-    Exhibit,
     FileLoaded,
+    StoredArtifact,
     TurnEnded,
     TurnStarted,
     history_of,
@@ -133,7 +133,7 @@ def test_an_exported_notebook_runs_in_jupyter(
 
 def test_a_table_stays_a_table_in_an_exported_notebook(tmp_path: Path) -> None:
     html = "<table><tr><td>1</td></tr></table>"
-    table = Exhibit(
+    table = StoredArtifact(
         name="table-1.html", media_type="text/html", size_bytes=34, sha256="", source="table"
     )
     (tmp_path / "artifacts").mkdir()

@@ -116,7 +116,7 @@ async def test_a_strong_model_is_told_what_fails_and_repairs_it(tmp_path: Path) 
     )
 
     assert story.outcome.grade is Grade.PROVEN
-    assert [event.move for event in story.of(AttemptStarted)] == ["sample", "repair"]
+    assert [event.action for event in story.of(AttemptStarted)] == ["sample", "repair"]
     assert [len(row.passed) for row in story.outcome.test_matrix.rows] == [2, 3]
 
 
@@ -195,7 +195,7 @@ async def test_two_samples_that_complement_each_other_are_put_together(tmp_path:
         limits=ONE_MINUTE,
     )
 
-    assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "combine"]
+    assert [event.action for event in story.of(AttemptStarted)] == ["sample", "sample", "combine"]
     assert story.outcome.grade is Grade.PROVEN
     assert story.outcome.usage.calls == 2
 
@@ -210,7 +210,7 @@ async def test_a_small_model_repairs_one_function_of_its_best_attempt(tmp_path: 
         limits=ONE_MINUTE,
     )
 
-    assert [event.move for event in story.of(AttemptStarted)] == ["sample", "sample", "repair"]
+    assert [event.action for event in story.of(AttemptStarted)] == ["sample", "sample", "repair"]
     assert story.outcome.grade is Grade.PROVEN
     assert (story.workspace / "calc.py").read_text() == RIGHT
 

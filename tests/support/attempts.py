@@ -18,7 +18,7 @@ def an_attempt(
     *,
     passed: str = "",
     failed: str = "",
-    move: ActionKind = "sample",
+    action: ActionKind = "sample",
     tree: str = "",
     signatures: tuple[str, ...] = (),
 ) -> Attempt:
@@ -26,7 +26,7 @@ def an_attempt(
     statuses = dict.fromkeys(passed, TestStatus.PASSED) | dict.fromkeys(failed, TestStatus.FAILED)
     return Attempt(
         number=number,
-        move=move,
+        action=action,
         tree=tree or f"tree {number}",
         reports=(a_report(statuses),) if statuses else (),
         signatures=signatures,

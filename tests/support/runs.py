@@ -213,12 +213,12 @@ def an_outcome(
 
 
 def an_attempt(
-    number: int, letters: str, *, test_matrix: TestMatrix, move: ActionKind = "repair"
+    number: int, letters: str, *, test_matrix: TestMatrix, action: ActionKind = "repair"
 ) -> list[RunEvent]:
     """Everything between the start of an attempt and the independent check."""
     pieces = [REPLY[start : start + 40] for start in range(0, len(REPLY), 40)]
     return [
-        AttemptStarted(attempt=number, move=move),
+        AttemptStarted(attempt=number, action=action),
         *(TextDelta(attempt=number, text=piece) for piece in pieces),
         ModelReplied(attempt=number, step=1, text=REPLY, calls=("run",), usage=usage(1)),
         OutputDelta(attempt=number, text="collected 8 items\n"),
@@ -267,11 +267,11 @@ def a_run_of_events() -> list[RunEvent]:
             skills=("fold_accents",),
         ),
         ChecksWritten(paths=(PurePosixPath("checks/test_readme.py"),), text="def test_it(): ..."),
-        *an_attempt(1, rows[0], test_matrix=a_lattice(*rows[:1]), move="sample"),
+        *an_attempt(1, rows[0], test_matrix=a_lattice(*rows[:1]), action="sample"),
         Reflected(attempt=1, lesson="unicodedata was not imported", next_action="repair"),
         *an_attempt(2, rows[1], test_matrix=a_lattice(*rows[:2])),
         Reflected(attempt=2, lesson="", next_action="repair"),
-        AttemptStarted(attempt=3, move="repair"),
+        AttemptStarted(attempt=3, action="repair"),
         Screened(
             attempt=3,
             findings=(
@@ -285,7 +285,7 @@ def a_run_of_events() -> list[RunEvent]:
         RolledBack(attempt=3, to_attempt=2, broke=(TESTS[3], TESTS[7])),
         Reflected(attempt=3, lesson="the separator is not used", next_action="fresh"),
         RunResumed(run=RUN),
-        *an_attempt(4, rows[3], test_matrix=a_lattice(*rows), move="fresh"),
+        *an_attempt(4, rows[3], test_matrix=a_lattice(*rows), action="fresh"),
         RunEnded(outcome=an_outcome()),
     ]
 

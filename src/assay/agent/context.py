@@ -80,7 +80,7 @@ class StepContext:
         # Attempts may run concurrently; the order within each attempt is fixed.
         lane = getattr(event, "attempt", 0)
         self.emitted[lane] = self.emitted.get(lane, 0) + 1
-        self.deps.journal.emit(event, key=f"{self.state.moves}.{lane}.{self.emitted[lane]}")
+        self.deps.journal.emit(event, key=f"{self.state.actions}.{lane}.{self.emitted[lane]}")
 
     async def once(
         self, key: str, make: Callable[[], Awaitable[Mapping[str, Any]]]
@@ -185,5 +185,5 @@ class StepContext:
             state,
             usage=state.usage + self.spent,
             wall_s=self.wall_s,
-            moves=state.moves + 1,
+            actions=state.actions + 1,
         )

@@ -41,7 +41,7 @@ class Plan:
 class NextAction:
     """The next action."""
 
-    move: ActionKind
+    action: ActionKind
     temperature: float | None
     base: int = 0
     """The attempt to start from; 0: the original workspace."""
@@ -54,7 +54,7 @@ class Attempt:
     """One attempt, with its files and results."""
 
     number: int
-    move: ActionKind
+    action: ActionKind
     tree: str
     context: tuple[Message, ...] = ()
     """The messages that led to it, which a repair continues."""
@@ -110,7 +110,7 @@ class RunState:
     usage: Usage = field(default_factory=Usage)
     wall_s: float = 0.0
     """Wall time so far, including the time before a resume."""
-    moves: int = 0
+    actions: int = 0
     """The number of steps so far, which is part of each event's key."""
     ending: RunResult | None = None
 

@@ -21,7 +21,7 @@ _STUCK: Final = 2
 
 def first_step(*, small: bool) -> NextAction:
     """Return the first action."""
-    return NextAction(move="sample", temperature=0.0 if small else None)
+    return NextAction(action="sample", temperature=0.0 if small else None)
 
 
 def next_step(
@@ -39,25 +39,27 @@ def next_step(
     if small:
         return _next_of_small(attempts, best, partners)
     if _stuck(attempts) or _repairs_in_a_row(attempts) >= limits.repairs:
-        return NextAction(move="fresh", temperature=_WARM if _stuck(attempts) else None, base=best)
+        return NextAction(
+            action="fresh", temperature=_WARM if _stuck(attempts) else None, base=best
+        )
     last = attempts[-1]
     if last.number != best and best:
         # The feedback lists what the last attempt broke; the repair starts from the best one.
-        return NextAction(move="repair", temperature=None, base=best)
-    return NextAction(move="repair", temperature=None, base=last.number)
+        return NextAction(action="repair", temperature=None, base=best)
+    return NextAction(action="repair", temperature=None, base=last.number)
 
 
 def _next_of_small(
     attempts: tuple[Attempt, ...], best: int, partners: tuple[int, ...]
 ) -> NextAction:
     if partners:
-        return NextAction(move="combine", temperature=None, base=best, other=partners[0])
-    asked = sum(attempt.move != "combine" for attempt in attempts)
+        return NextAction(action="combine", temperature=None, base=best, other=partners[0])
+    asked = sum(attempt.action != "combine" for attempt in attempts)
     planned = _SMALL[asked % len(_SMALL)]
     if planned == "sample" or not best:
-        return NextAction(move="sample", temperature=_WARM)
+        return NextAction(action="sample", temperature=_WARM)
     warmth = _REPAIR_WARM if planned == "repair" else _WARM
-    return NextAction(move=planned, temperature=warmth, base=best)
+    return NextAction(action=planned, temperature=warmth, base=best)
 
 
 def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:
@@ -65,7 +67,7 @@ def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:
     leader = next((attempt for attempt in attempts if attempt.number == best), None)
     if leader is None or leader.all_passed:
         return ()
-    tried = {(a.base, a.other) for a in attempts if a.move == "combine"}
+    tried = {(a.base, a.other) for a in attempts if a.action == "combine"}
     gains = {
         attempt.number: len(attempt.passed - leader.passed)
         for attempt in attempts
@@ -78,7 +80,7 @@ def complements(attempts: tuple[Attempt, ...], best: int) -> tuple[int, ...]:
 def _repairs_in_a_row(attempts: tuple[Attempt, ...]) -> int:
     count = 0
     for attempt in reversed(attempts):
-        if attempt.move != "repair":
+        if attempt.action != "repair":
             break
         count += 1
     return count

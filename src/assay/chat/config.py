@@ -20,7 +20,7 @@ async def approve_nothing(ask: ToolAsk) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
+class ChatConfig:
     """The settings of a chat session."""
 
     steps: int = 8

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.artifacts import media_type_of
-from assay.contracts.chat import CellEnded, Exhibit, ExhibitSource
+from assay.contracts.chat import ArtifactSource, CellEnded, StoredArtifact
 from assay.contracts.errors import WorkspaceError
 from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import CellResult, PythonCode, Reason, RichOutput
@@ -68,15 +68,15 @@ async def look_around(sandbox: Sandbox) -> Seen:
     return seen
 
 
-async def keep_shown(outputs: tuple[RichOutput, ...], record: ChatLog) -> list[Exhibit]:
+async def keep_shown(outputs: tuple[RichOutput, ...], record: ChatLog) -> list[StoredArtifact]:
     """Store the figures and tables that a cell displayed."""
-    kept: list[Exhibit] = []
+    kept: list[StoredArtifact] = []
     for output in outputs:
         picture = next((form for form in _PICTURES if form in output.forms), None)
         media_type = picture or (_TABLE if _TABLE in output.forms else None)
         if media_type is None:
             continue
-        source: ExhibitSource = "figure" if picture else "table"
+        source: ArtifactSource = "figure" if picture else "table"
         kept.append(
             await record.keep_exhibit(
                 f"{source}{_PICTURES.get(media_type, '.html')}",
@@ -98,11 +98,11 @@ def pictures_in(outputs: tuple[RichOutput, ...]) -> tuple[Picture, ...]:
     )
 
 
-async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[Exhibit]:
+async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[StoredArtifact]:
     """Store new and changed files, except those that are too large or beyond the maximum number."""
     now = await look_around(sandbox)
     changed = [path for path, seen in sorted(now.items()) if before.get(path) != seen]
-    kept: list[Exhibit] = []
+    kept: list[StoredArtifact] = []
     for path in changed[:_MOST_FILES]:
         try:
             content = await sandbox.read_file(path, max_bytes=_LARGEST_FILE)
@@ -120,7 +120,7 @@ async def keep_written(sandbox: Sandbox, before: Seen, record: ChatLog) -> list[
     return kept
 
 
-def describe(result: CellResult, artifacts: list[Exhibit]) -> str:
+def describe(result: CellResult, artifacts: list[StoredArtifact]) -> str:
     """Return all results as text, in reading order."""
     execution = result.execution
     parts = [execution.stdout.rstrip(), execution.stderr.rstrip()]
@@ -166,7 +166,7 @@ def _is_worth_reading(output: RichOutput) -> bool:
     return output.kind == "value" or not any(form in output.forms for form in _PICTURES)
 
 
-def _mention(artifact: Exhibit) -> str:
+def _mention(artifact: StoredArtifact) -> str:
     match artifact.source:
         case "figure":
             return "[figure shown]"

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from anyio import to_thread
 
 from assay.asyncx.owned_context import OwnedContext, open_task_group
-from assay.chat.config import Approve, Manners, approve_nothing
+from assay.chat.config import Approve, ChatConfig, approve_nothing
 from assay.chat.notebook import Notebook
-from assay.chat.session import ChatDeps, Dialogue
+from assay.chat.session import ChatDeps, ChatSession
 from assay.contracts.chat import ChatEvent, FileLoaded, history_of
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
@@ -62,11 +62,11 @@ class Shared:
 
 
 @dataclass(slots=True, kw_only=True)
-class Conversation:
+class OpenChat:
     """An open session, with the operations that a user has in addition to sending messages."""
 
     session: Session
-    dialogue: Dialogue
+    dialogue: ChatSession
     record: SessionRecord
     change_model: Callable[[str], Awaitable[Model]]
 
@@ -96,7 +96,7 @@ async def open_conversation(
     model: str = "",
     equipment: SandboxSpec = DEFAULT_SPEC,
     shared: Shared | None = None,
-) -> AsyncGenerator[Conversation]:
+) -> AsyncGenerator[OpenChat]:
     """Open a session for chat; the interpreter's state is rebuilt on first use.
 
     Without `shared`, the session opens a separate backend, tools and model.
@@ -139,12 +139,12 @@ async def open_conversation(
                 record=record,
                 screen=build_screen(settings.screening),
                 tools=tools_for(chosen, parts.tools),
-                manners=manners_of(settings.chat, parts.tools),
+                config=chat_config_of(settings.chat, parts.tools),
                 approve=company.approve,
             )
-            dialogue = Dialogue(joined, chosen, history)
+            dialogue = ChatSession(joined, chosen, history)
             dialogue.choose(chosen)
-            yield Conversation(
+            yield OpenChat(
                 session=session, dialogue=dialogue, record=record, change_model=change_model
             )
 
@@ -172,10 +172,10 @@ def limits_of_chat(chat: ChatSettings) -> Limits:
     )
 
 
-def manners_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> Manners:
+def chat_config_of(chat: ChatSettings, tools: tuple[RegisteredTool, ...] = ()) -> ChatConfig:
     """Return the session settings."""
     approvals: dict[str, Approval] = {each.tool.spec.name: each.approval for each in tools}
-    return Manners(
+    return ChatConfig(
         steps=chat.steps,
         repairs=chat.repairs,
         screening=chat.screening,

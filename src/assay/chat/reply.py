@@ -37,7 +37,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ChatReply:
     """One reply, split into text and code blocks."""
 
     text: str
@@ -63,12 +63,12 @@ class Said:
         return "\n\n".join(block.as_written for block in self.blocks)
 
 
-def say_only(text: str) -> Said:
+def say_only(text: str) -> ChatReply:
     """Read a reply whose code blocks do not run."""
-    return Said(text=text.strip(), after=text.strip())
+    return ChatReply(text=text.strip(), after=text.strip())
 
 
-def read_reply(text: str) -> Said:
+def read_reply(text: str) -> ChatReply:
     """Separate the Python blocks from the text around them."""
     blocks: list[Block] = []
     words: list[str] = []
@@ -85,7 +85,7 @@ def read_reply(text: str) -> Said:
             words.clear()
         else:
             words += [line, *inside, end]
-    return Said(text=text.strip(), blocks=tuple(blocks), after="\n".join(words).strip())
+    return ChatReply(text=text.strip(), blocks=tuple(blocks), after="\n".join(words).strip())
 
 
 def _inside(lines: Iterator[str], fence: str, indent: int) -> tuple[list[str], str]:

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from assay.agent.prompt_builder import shortened, user
-from assay.chat.config import Approve, Manners, approve_nothing
+from assay.chat.config import Approve, ChatConfig, approve_nothing
 from assay.chat.notebook import Notebook, Printer
 from assay.chat.observations import (
     MOST_PICTURES,
@@ -30,7 +30,7 @@ from assay.chat.reply import (
     NO_CODE,
     NOT_RUN,
     Block,
-    Said,
+    ChatReply,
     code_of,
     import_hint,
     read_reply,
@@ -42,7 +42,6 @@ from assay.contracts.chat import (
     CellEnded,
     CellStarted,
     ChatEvent,
-    Exhibit,
     FailureType,
     FileLoaded,
     History,
@@ -51,6 +50,7 @@ from assay.contracts.chat import (
     ReplyDelta,
     StateRebuilt,
     StateRestoring,
+    StoredArtifact,
     ToolAsk,
     ToolUsed,
     TurnEnded,
@@ -116,7 +116,7 @@ _AGAIN: Final = "That is the cell you ran before. Answer in plain words, without
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sitting:
+class _TurnContext:
     """The state of the current turn."""
 
     turn: int
@@ -141,11 +141,11 @@ class ChatDeps:
     record: ChatLog
     screen: Screen
     tools: tuple[Tool, ...] = ()
-    manners: Manners = field(default_factory=Manners)
+    config: ChatConfig = field(default_factory=ChatConfig)
     approve: Approve = approve_nothing
 
 
-class Dialogue:
+class ChatSession:
     """One session: one history, one notebook, one model at a time, and one turn at a time."""
 
     def __init__(self, parts: ChatDeps, model: Model, history: History) -> None:
@@ -155,7 +155,7 @@ class Dialogue:
         self._record = parts.record
         self._screen = parts.screen
         self._tools = {tool.spec.name: tool for tool in parts.tools}
-        self._manners = parts.manners
+        self._config = parts.config
         self._approve = parts.approve
         self._scope: anyio.CancelScope | None = None
 
@@ -282,12 +282,12 @@ class Dialogue:
         messages = opening(
             self.history, self.model.facts, by_calls=by_calls, instructions=instructions
         )
-        sitting = _Sitting(turn=turn, messages=messages)
+        sitting = _TurnContext(turn=turn, messages=messages)
         while True:
             reply = await self._ask(sitting)
             text, calls = reply.message.text, reply.message.tool_calls
             said = say_only(text) if by_calls else read_reply(text)
-            last = sitting.step >= self._manners.steps
+            last = sitting.step >= self._config.steps
             if last or not (calls or said.blocks):
                 status = "answered" if said.prose else "out_of_steps"
                 return self._end(turn, status, _answer_of(said, sitting), reply.usage)
@@ -299,9 +299,9 @@ class Dialogue:
 
     @property
     def _by_calls(self) -> bool:
-        return takes_calls(self.model.facts, self._manners.cells)
+        return takes_calls(self.model.facts, self._config.cells)
 
-    async def _ask(self, sitting: _Sitting) -> Reply:
+    async def _ask(self, sitting: _TurnContext) -> Reply:
         facts = self.model.facts
         tools = tuple(tool.spec for tool in self._tools.values())
         request = Request(
@@ -317,7 +317,9 @@ class Dialogue:
 
         return await self.model.reply(request, on_text=pass_on)
 
-    async def _run_blocks(self, sitting: _Sitting, said: Said, usage: Usage) -> tuple[Message, ...]:
+    async def _run_blocks(
+        self, sitting: _TurnContext, said: ChatReply, usage: Usage
+    ) -> tuple[Message, ...]:
         """Run the cells of a reply in order; returns the messages with their results."""
         cells: list[CellEnded] = []
         for number, block in enumerate(said.blocks, 1):
@@ -331,7 +333,7 @@ class Dialogue:
         return (seen, *self._after_cells(sitting, cells))
 
     async def _run(
-        self, sitting: _Sitting, block: Block, usage: Usage, *, remark: str = ""
+        self, sitting: _TurnContext, block: Block, usage: Usage, *, remark: str = ""
     ) -> CellEnded:
         """Run a cell, unless an earlier cell of the same reply has failed."""
         turn, step, code = sitting.turn, sitting.step, block.code
@@ -349,42 +351,42 @@ class Dialogue:
         self._tell(ended)
         return ended
 
-    def _after_cells(self, sitting: _Sitting, cells: list[CellEnded]) -> tuple[Message, ...]:
+    def _after_cells(self, sitting: _TurnContext, cells: list[CellEnded]) -> tuple[Message, ...]:
         """Return further instructions for the model after the cells of one reply."""
         failed = any(cell.failed for cell in cells)
         repeated = cells[-1].code == sitting.last_code and not sitting.failures
         sitting.last_code = cells[-1].code
         sitting.failures = sitting.failures + 1 if failed else 0
         sitting.mending = self.model.facts.local and failed
-        if sitting.failures > self._manners.repairs:
+        if sitting.failures > self._config.repairs:
             sitting.mending = False
             return (user(_STUCK),)
-        if sitting.step + 1 >= self._manners.steps:
+        if sitting.step + 1 >= self._config.steps:
             sitting.mending = False
             return (user(_TIRED),)
         return (user(_AGAIN),) if repeated else ()
 
-    def _take_pictures(self, sitting: _Sitting) -> tuple[Picture, ...]:
+    def _take_pictures(self, sitting: _TurnContext) -> tuple[Picture, ...]:
         taken, sitting.pictures = sitting.pictures, ()
         return taken if self.model.facts.sees_pictures else ()
 
-    def _hear(self, sitting: _Sitting, *messages: Message) -> None:
+    def _hear(self, sitting: _TurnContext, *messages: Message) -> None:
         earlier = sitting.messages
         if any(message.pictures for message in messages):
             # Only the newest figures are sent, because each one costs tokens in every request.
             earlier = tuple(replace(message, pictures=()) for message in earlier)
         sitting.messages = (*earlier, *messages)
 
-    async def _screened(self, sitting: _Sitting, code: str) -> CellEnded:
-        if self._manners.screening == "off":
+    async def _screened(self, sitting: _TurnContext, code: str) -> CellEnded:
+        if self._config.screening == "off":
             return await self._carried_out(sitting, code)
         found = listed(screened(self._screen, code))
-        if found and self._manners.screening == "block":
+        if found and self._config.screening == "block":
             return lost(sitting.turn, sitting.step, code, _FORBIDDEN + found)
         ended = await self._carried_out(sitting, code)
         return _noted(ended, _WARNED + found) if found else ended
 
-    async def _carried_out(self, sitting: _Sitting, code: str) -> CellEnded:
+    async def _carried_out(self, sitting: _TurnContext, code: str) -> CellEnded:
         before = await self._look_around()
         printer = Printer(self._tell)
         try:
@@ -400,13 +402,13 @@ class Dialogue:
             return lost(sitting.turn, sitting.step, code, text)
         printer.end()
         # The cell has run, so its results are recorded even if the turn is cancelled.
-        artifacts: list[Exhibit] = []
+        artifacts: list[StoredArtifact] = []
         with anyio.CancelScope(shield=True):
             artifacts += await self._made_by(result, before)
         sitting.pictures = (*sitting.pictures, *pictures_in(result.outputs))[-MOST_PICTURES:]
         return _ended(sitting, code, result, artifacts)
 
-    async def _made_by(self, result: CellResult, before: Seen) -> list[Exhibit]:
+    async def _made_by(self, result: CellResult, before: Seen) -> list[StoredArtifact]:
         """Store the figures, tables and files that a cell produced."""
         made = await keep_shown(result.outputs, self._record)
         # If the sandbox is gone, only the files are lost; the next sandbox gets the stored ones.
@@ -445,7 +447,7 @@ class Dialogue:
             failed = sum(not result.succeeded and not cell.failed for cell, result in pairs)
             self._tell(StateRebuilt(why=why, cells=len(cells), failed=failed))
 
-    async def _use_tools(self, sitting: _Sitting, reply: Reply, said: Said) -> None:
+    async def _use_tools(self, sitting: _TurnContext, reply: Reply, said: ChatReply) -> None:
         """Carry out the tool calls of a reply in order, after its code blocks."""
         told: list[Message] = []
         thought, usage = said.text, reply.usage
@@ -467,12 +469,12 @@ class Dialogue:
             told.append(replace(user(_FIGURES), pictures=pictures))
         if cells:
             told += self._after_cells(sitting, cells)
-        elif not said.blocks and sitting.step + 1 >= self._manners.steps:
+        elif not said.blocks and sitting.step + 1 >= self._config.steps:
             told.append(user(_TIRED))
         self._hear(sitting, reply.message, *answers, *told)
 
     async def _tool_answer(
-        self, sitting: _Sitting, call: ToolCall, thought: str, usage: Usage
+        self, sitting: _TurnContext, call: ToolCall, thought: str, usage: Usage
     ) -> str:
         answer, failed = await self._use(call)
         self._tell(
@@ -509,7 +511,7 @@ class Dialogue:
         return trim(answer, max_chars=_ANSWER_CHARS), False
 
     async def _is_allowed(self, tool: Tool, call: ToolCall) -> bool:
-        approval = self._manners.approvals.get(tool.spec.name, "ask")
+        approval = self._config.approvals.get(tool.spec.name, "ask")
         if approval != "ask":
             return approval == "allow"
         ask = ToolAsk(
@@ -518,7 +520,9 @@ class Dialogue:
         return await self._approve(ask)
 
 
-def _ended(sitting: _Sitting, code: str, result: CellResult, artifacts: list[Exhibit]) -> CellEnded:
+def _ended(
+    sitting: _TurnContext, code: str, result: CellResult, artifacts: list[StoredArtifact]
+) -> CellEnded:
     ended = CellEnded(
         turn=sitting.turn,
         step=sitting.step,
@@ -543,7 +547,7 @@ def _arguments(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
-def _answer_of(said: Said, sitting: _Sitting) -> str:
+def _answer_of(said: ChatReply, sitting: _TurnContext) -> str:
     if said.prose:
         return said.text
     return f"No answer after {sitting.step - 1} steps; what the cells printed stands above."

@@ -13,11 +13,11 @@ from assay.contracts.messages import Usage
 READY_NAMES: Final = (("np", "numpy"), ("pd", "pandas"), ("plt", "matplotlib.pyplot"))
 """Names that every cell has without an import, with the module that each stands for."""
 
-ExhibitSource = Literal["figure", "table", "file"]
+ArtifactSource = Literal["figure", "table", "file"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exhibit:
+class StoredArtifact:
     """An artifact of a session: a figure, a table or a file that a cell wrote."""
 
     name: str
@@ -26,7 +26,7 @@ class Exhibit:
     """Untrusted, as the content is."""
     size_bytes: int
     sha256: str
-    source: ExhibitSource
+    source: ArtifactSource
     path: str = ""
     """Path from the workspace root if a cell wrote the file; empty if it was only shown."""
 
@@ -94,7 +94,7 @@ class CellEnded:
     failed: bool
     kept: bool
     """Whether later cells see this cell's effects; if not, a rebuild of the state skips it."""
-    artifacts: tuple[Exhibit, ...]
+    artifacts: tuple[StoredArtifact, ...]
     duration_s: float
     kind: Literal["cell_ended"] = "cell_ended"
 

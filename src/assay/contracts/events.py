@@ -62,7 +62,7 @@ class ChecksWritten:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
     attempt: int
-    move: ActionKind
+    action: ActionKind
     kind: Literal["attempt_started"] = "attempt_started"
 
 

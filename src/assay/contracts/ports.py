@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
-from assay.contracts.chat import ChatEvent, Exhibit, ExhibitSource
+from assay.contracts.chat import ArtifactSource, ChatEvent, StoredArtifact
 from assay.contracts.events import RunEvent, ScreenFinding
 from assay.contracts.execution import (
     DEFAULT_SPEC,
@@ -328,8 +328,8 @@ class ChatLog(Protocol):
         ...
 
     async def keep_exhibit(
-        self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
-    ) -> Exhibit:
+        self, name: str, content: bytes, *, media_type: str, source: ArtifactSource, path: str = ""
+    ) -> StoredArtifact:
         """Store an artifact under this name, or a similar name that is free.
 
         Raises:

@@ -8,9 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from assay.contracts.chat import READY_NAMES, CellEnded, Exhibit, History, Turn
+from assay.contracts.chat import READY_NAMES, CellEnded, History, StoredArtifact, Turn
 
-Load = Callable[[Exhibit], bytes]
+Load = Callable[[StoredArtifact], bytes]
 """Returns the content of an artifact of a session."""
 
 _SHOWN: Final = ("image/png", "image/jpeg", "image/gif")
@@ -19,7 +19,7 @@ _MENTIONS: Final = frozenset({"[figure shown]", "[table shown]"})
 """Lines of an observation that stand for output that a notebook contains itself."""
 
 
-def is_picture(artifact: Exhibit) -> bool:
+def is_picture(artifact: StoredArtifact) -> bool:
     """Return whether a notebook or Markdown shows it as a picture."""
     return artifact.media_type in _SHOWN
 

@@ -16,10 +16,10 @@ from typing import Any, Final, cast
 from anyio import to_thread
 
 from assay.contracts.chat import (
+    ArtifactSource,
     CellOutputDelta,
     ChatEvent,
-    Exhibit,
-    ExhibitSource,
+    StoredArtifact,
     TurnStarted,
     is_passing,
 )
@@ -103,12 +103,12 @@ class SessionRecord(EventLog[ChatEvent]):
         return await to_thread.run_sync(self._read_files)
 
     async def keep_exhibit(
-        self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
-    ) -> Exhibit:
+        self, name: str, content: bytes, *, media_type: str, source: ArtifactSource, path: str = ""
+    ) -> StoredArtifact:
         """Store an artifact under a safe, unused name."""
         place = self._free_place(name)
         await to_thread.run_sync(self._write, place, content)
-        return Exhibit(
+        return StoredArtifact(
             name=place.name,
             media_type=media_type,
             size_bytes=len(content),

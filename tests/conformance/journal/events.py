@@ -10,8 +10,8 @@ from assay.contracts.events import (
 )
 from tests.conformance.journal.promise import JournalSubject, promise
 
-_FIRST = AttemptStarted(attempt=1, move="sample")
-_SECOND = AttemptStarted(attempt=2, move="repair")
+_FIRST = AttemptStarted(attempt=1, action="sample")
+_SECOND = AttemptStarted(attempt=2, action="repair")
 
 
 @promise

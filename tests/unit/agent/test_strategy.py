@@ -20,7 +20,7 @@ def test_a_small_model_is_sampled_before_it_is_asked_to_repair() -> None:
 
     step = next_step(attempts, 1, EFFORT, small=True)
 
-    assert step.move == "sample"
+    assert step.action == "sample"
     assert step.temperature
 
 
@@ -29,7 +29,7 @@ def test_a_small_model_repairs_its_best_sample_from_time_to_time() -> None:
 
     step = next_step(attempts, 2, EFFORT, small=True)
 
-    assert (step.move, step.base) == ("repair", 2)
+    assert (step.action, step.base) == ("repair", 2)
     assert step.temperature
 
 
@@ -38,16 +38,16 @@ def test_a_small_model_is_told_which_tests_are_hard() -> None:
 
     step = next_step(attempts, 1, EFFORT, small=True)
 
-    assert (step.move, step.base) == ("hinted", 1)
+    assert (step.action, step.base) == ("hinted", 1)
 
 
 def test_attempts_that_complement_each_other_are_put_together_once() -> None:
     attempts = (an_attempt(1, passed="ab", failed="c"), an_attempt(2, passed="c", failed="ab"))
-    mixed = replace(an_attempt(3, passed="ab", failed="c", move="combine"), base=1, other=2)
+    mixed = replace(an_attempt(3, passed="ab", failed="c", action="combine"), base=1, other=2)
 
     step = next_step(attempts, 1, EFFORT, small=True, partners=complements(attempts, 1))
 
-    assert (step.move, step.base, step.other) == ("combine", 1, 2)
+    assert (step.action, step.base, step.other) == ("combine", 1, 2)
     assert complements((*attempts, mixed), 1) == ()
 
 
@@ -65,7 +65,7 @@ def test_the_attempt_that_adds_most_comes_first() -> None:
 def test_a_small_model_is_not_asked_to_repair_what_never_ran() -> None:
     attempts = tuple(replace(an_attempt(n), complaint="no file in it") for n in (1, 2, 3))
 
-    assert next_step(attempts, 0, EFFORT, small=True).move == "sample"
+    assert next_step(attempts, 0, EFFORT, small=True).action == "sample"
 
 
 def test_a_strong_model_repairs_first() -> None:
@@ -73,11 +73,14 @@ def test_a_strong_model_repairs_first() -> None:
 
     step = next_step(attempts, 1, EFFORT, small=False)
 
-    assert (step.move, step.base) == ("repair", 1)
+    assert (step.action, step.base) == ("repair", 1)
 
 
 def test_a_repair_that_lost_tests_goes_on_from_the_best() -> None:
-    attempts = (an_attempt(1, passed="ab", failed="c"), an_attempt(2, failed="abc", move="repair"))
+    attempts = (
+        an_attempt(1, passed="ab", failed="c"),
+        an_attempt(2, failed="abc", action="repair"),
+    )
 
     assert next_step(attempts, 1, EFFORT, small=False).base == 1
 
@@ -85,38 +88,38 @@ def test_a_repair_that_lost_tests_goes_on_from_the_best() -> None:
 def test_after_two_repairs_a_fresh_context_begins() -> None:
     attempts = (
         an_attempt(1, passed="a", failed="bcd"),
-        an_attempt(2, passed="ab", failed="cd", move="repair"),
-        an_attempt(3, passed="abc", failed="d", move="repair"),
+        an_attempt(2, passed="ab", failed="cd", action="repair"),
+        an_attempt(3, passed="abc", failed="d", action="repair"),
     )
 
     step = next_step(attempts, 3, EFFORT, small=False)
 
-    assert (step.move, step.base) == ("fresh", 3)
+    assert (step.action, step.base) == ("fresh", 3)
 
 
 def test_the_same_failures_twice_change_the_strategy() -> None:
     attempts = (
         an_attempt(1, failed="a", signatures=("NameError",)),
-        an_attempt(2, failed="a", signatures=("NameError",), move="repair"),
+        an_attempt(2, failed="a", signatures=("NameError",), action="repair"),
     )
 
     step = next_step(attempts, 1, EFFORT, small=False)
 
-    assert step.move == "fresh"
+    assert step.action == "fresh"
     assert step.temperature
 
 
 def test_other_failures_do_not_change_the_strategy() -> None:
     attempts = (
         an_attempt(1, failed="a", signatures=("NameError",)),
-        an_attempt(2, failed="a", signatures=("TypeError",), move="repair"),
+        an_attempt(2, failed="a", signatures=("TypeError",), action="repair"),
     )
 
-    assert next_step(attempts, 1, EFFORT, small=False).move == "repair"
+    assert next_step(attempts, 1, EFFORT, small=False).action == "repair"
 
 
 def test_the_same_files_again_change_the_strategy() -> None:
-    again = replace(an_attempt(2, failed="a", move="repair"), repeats=1)
+    again = replace(an_attempt(2, failed="a", action="repair"), repeats=1)
     attempts = (an_attempt(1, failed="a"), again)
 
-    assert next_step(attempts, 1, EFFORT, small=False).move == "fresh"
+    assert next_step(attempts, 1, EFFORT, small=False).action == "fresh"

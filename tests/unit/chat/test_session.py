@@ -9,20 +9,20 @@ import anyio.abc
 import pytest
 
 from assay.asyncx.owned_context import OwnedContext, open_task_group
-from assay.chat.config import Approve, CellForm, Manners, approve_nothing
+from assay.chat.config import Approve, CellForm, ChatConfig, approve_nothing
 from assay.chat.notebook import Notebook
-from assay.chat.session import ChatDeps, Dialogue
+from assay.chat.session import ChatDeps, ChatSession
 from assay.contracts.chat import (
+    ArtifactSource,
     CellEnded,
     CellOutputDelta,
     CellStarted,
     ChatEvent,
-    Exhibit,
-    ExhibitSource,
     History,
     PackagesAdded,
     StateRebuilt,
     StateRestoring,
+    StoredArtifact,
     ToolAsk,
     ToolUsed,
     TurnEnded,
@@ -74,10 +74,10 @@ class MemoryRecord:
         return Tree(files=self.put)
 
     async def keep_exhibit(
-        self, name: str, content: bytes, *, media_type: str, source: ExhibitSource, path: str = ""
-    ) -> Exhibit:
+        self, name: str, content: bytes, *, media_type: str, source: ArtifactSource, path: str = ""
+    ) -> StoredArtifact:
         self.exhibits[name] = content
-        return Exhibit(
+        return StoredArtifact(
             name=name,
             media_type=media_type,
             size_bytes=len(content),
@@ -102,7 +102,7 @@ class Desk:
         *,
         answer: Callable[[Program, FakeSandbox], ExecutionResult] | None = None,
         tools: tuple[Tool, ...] = (),
-        manners: Manners | None = None,
+        config: ChatConfig | None = None,
         approve: Approve = approve_nothing,
         cells: CellForm = "blocks",
     ) -> None:
@@ -124,10 +124,10 @@ class Desk:
             record=self.record,
             screen=_no_findings,
             tools=tools,
-            manners=replace(manners or Manners(), cells=cells),
+            config=replace(config or ChatConfig(), cells=cells),
             approve=approve,
         )
-        self.dialogue = Dialogue(parts, model, History())
+        self.dialogue = ChatSession(parts, model, History())
 
     def told(self, kind: type[ChatEvent]) -> list[ChatEvent]:
         return [event for event in self.record.events if isinstance(event, kind)]
@@ -198,7 +198,7 @@ async def test_a_model_that_keeps_failing_is_told_to_say_what_is_wrong(
         answer=lambda program, _: answer_with(
             exit_code=1 if b"print(x" in getattr(program, "source", b"") else 0
         ),
-        manners=Manners(steps=8, repairs=3),
+        config=ChatConfig(steps=8, repairs=3),
     )
     ended = await desk.dialogue.say("print x")
     assert ended.text == "There is no x."
@@ -207,7 +207,7 @@ async def test_a_model_that_keeps_failing_is_told_to_say_what_is_wrong(
 
 async def test_after_the_last_step_code_is_not_run_any_more(tasks: anyio.abc.TaskGroup) -> None:
     code = [says(f"```python\nprint({number})\n```") for number in range(5)]
-    desk = Desk(tasks, ScriptedModel(code), manners=Manners(steps=3))
+    desk = Desk(tasks, ScriptedModel(code), config=ChatConfig(steps=3))
     ended = await desk.dialogue.say("go on for ever")
     assert ended.status == "out_of_steps"
     assert len(desk.dialogue.history.turns[0].cells) == 2
@@ -302,7 +302,7 @@ async def test_a_tool_that_finds_the_sandbox_lost_fails_once(tasks: anyio.abc.Ta
         tasks,
         ScriptedModel([call, call, says("It says hi.")]),
         tools=(read_file,),
-        manners=Manners(approvals={"read_file": "allow"}),
+        config=ChatConfig(approvals={"read_file": "allow"}),
     )
     await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
     lose_sandbox(desk)
@@ -403,7 +403,7 @@ async def test_an_allowed_tool_is_used_without_asking(tasks: anyio.abc.TaskGroup
         tasks,
         ScriptedModel(replies),
         tools=(read_file,),
-        manners=Manners(approvals={"read_file": "allow"}),
+        config=ChatConfig(approvals={"read_file": "allow"}),
     )
     await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
     await desk.dialogue.say("read a.txt")
@@ -672,7 +672,7 @@ async def test_what_the_policy_finds_is_told_and_run_only_if_it_warns(
     desk = Desk(
         tasks,
         ScriptedModel([says("```python\nimport ctypes\n```"), says("I may not.")]),
-        manners=Manners(screening=policy),
+        config=ChatConfig(screening=policy),
     )
 
     def object_to(path: PurePosixPath, content: bytes):  # noqa: ANN202

@@ -11,9 +11,9 @@ from assay.contracts.chat import (
     CellOutputDelta,
     CellStarted,
     ChatEvent,
-    Exhibit,
     FileLoaded,
     ReplyDelta,
+    StoredArtifact,
     TurnEnded,
     TurnStarted,
     history_of,
@@ -24,7 +24,7 @@ from assay.storage.chat_export import to_markdown, to_notebook
 from assay.storage.chat_store import Session, SessionRecord, SessionStore, read_session_events
 
 PNG = b"\x89PNG\r\n\x1a\nnot really"
-FIGURE = Exhibit(
+FIGURE = StoredArtifact(
     name="figure-1.png", media_type="image/png", size_bytes=len(PNG), sha256="", source="figure"
 )
 TURN: tuple[ChatEvent, ...] = (

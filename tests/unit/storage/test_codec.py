@@ -82,9 +82,9 @@ def test_a_request_comes_back_as_it_was(request: RunRequest) -> None:
 
 
 def test_what_a_later_version_adds_is_left_out() -> None:
-    fields = {"kind": "attempt_started", "attempt": 2, "move": "fresh", "mood": "hopeful"}
+    fields = {"kind": "attempt_started", "attempt": 2, "action": "fresh", "mood": "hopeful"}
 
-    assert codec.event_from_json(fields) == AttemptStarted(attempt=2, move="fresh")
+    assert codec.event_from_json(fields) == AttemptStarted(attempt=2, action="fresh")
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_what_a_later_version_adds_is_left_out() -> None:
     [
         {"kind": "danced"},
         {"kind": "attempt_started", "attempt": 1},
-        {"kind": "attempt_started", "attempt": "many", "move": "fresh"},
-        {"kind": "attempt_started", "attempt": 1, "move": "sideways"},
+        {"kind": "attempt_started", "attempt": "many", "action": "fresh"},
+        {"kind": "attempt_started", "attempt": 1, "action": "sideways"},
         {},
         [],
         None,

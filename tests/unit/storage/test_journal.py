@@ -18,7 +18,7 @@ REPLIES = {f"reply {number}": {"text": "é" * number, "n": number} for number in
 
 
 def started(attempt: int) -> AttemptStarted:
-    return AttemptStarted(attempt=attempt, move="sample")
+    return AttemptStarted(attempt=attempt, action="sample")
 
 
 async def write_a_run(folder: Path) -> None:

@@ -115,7 +115,7 @@ async def test_the_list_says_what_became_of_each_run_the_newest_first(tmp_path: 
     for age, status in enumerate(endings):
         run = aged(store.create(REQUEST), days=age)
         async with DiskJournal(run.folder) as journal:
-            journal.emit(AttemptStarted(attempt=1, move="sample"))
+            journal.emit(AttemptStarted(attempt=1, action="sample"))
             journal.emit(RunEnded(outcome=outcome(run, status)))
 
     found = store.list()
@@ -130,9 +130,9 @@ async def test_a_run_without_an_end_is_running_while_somebody_works_on_it(tmp_pa
     store = RunStore(tmp_path)
     run = store.create(REQUEST)
     async with DiskJournal(run.folder) as journal:
-        journal.emit(AttemptStarted(attempt=1, move="sample"))
+        journal.emit(AttemptStarted(attempt=1, action="sample"))
         journal.emit(BudgetUsed(usage=SPENT, attempts=1, wall_s=1.0, share=0.5))
-        journal.emit(AttemptStarted(attempt=2, move="repair"))
+        journal.emit(AttemptStarted(attempt=2, action="repair"))
         during = store.summary(run.id)
     after = store.summary(run.id)
 

@@ -54,7 +54,7 @@ async def recombine(context: StepContext, number: int, step: NextAction, *, tree
             if passed > most:
                 best, most = mixture, passed
     digest = await journal.store_tree(best)
-    return Attempt(number=number, move=step.move, tree=digest, base=step.base, other=step.other)
+    return Attempt(number=number, action=step.action, tree=digest, base=step.base, other=step.other)
 
 
 async def _passed(context: StepContext, tree: Tree, key: str, number: int) -> int:
@@ -169,10 +169,10 @@ async def repair_function(
     if after is None:
         digest = await journal.store_tree(tree)
         complaint = f"There is no function `{simple}` in the reply."
-        return Attempt(number=number, move=step.move, tree=digest, complaint=complaint)
+        return Attempt(number=number, action=step.action, tree=digest, complaint=complaint)
     file = TreeFile(after.encode(), tree.files[suspect.path].executable)
     digest = await journal.store_tree(tree.with_files({suspect.path: file}))
-    return Attempt(number=number, move=step.move, tree=digest)
+    return Attempt(number=number, action=step.action, tree=digest)
 
 
 def _suspects(context: StepContext, earlier: Attempt, tree: Tree) -> list[_Candidate]:
@@ -279,9 +279,9 @@ async def propose(context: StepContext) -> RunState:
 
 
 async def _attempt(context: StepContext, number: int, step: NextAction) -> Attempt:
-    context.emit(AttemptStarted(attempt=number, move=step.move))
+    context.emit(AttemptStarted(attempt=number, action=step.action))
     # The files to start from: the original files, or those of an earlier attempt.
-    independent = step.move in {"sample", "hinted"}
+    independent = step.action in {"sample", "hinted"}
     earlier = None if independent else context.state.attempt(step.base)
     base = await context.deps.journal.load_tree(
         earlier.tree if earlier else context.state.plan.pristine
@@ -293,7 +293,7 @@ async def _attempt(context: StepContext, number: int, step: NextAction) -> Attem
             # The model rejected the first request, so the user has to fix its setup.
             raise
         digest = await context.deps.journal.store_tree(base)
-        attempt = Attempt(number=number, move=step.move, tree=digest, complaint=str(error))
+        attempt = Attempt(number=number, action=step.action, tree=digest, complaint=str(error))
     tree = await context.deps.journal.load_tree(attempt.tree)
     context.emit(
         FilesChanged(
@@ -313,9 +313,9 @@ async def _attempt(context: StepContext, number: int, step: NextAction) -> Attem
 
 
 async def _made(context: StepContext, number: int, step: NextAction, base: Tree) -> Attempt:
-    if step.move == "combine":
+    if step.action == "combine":
         return await recombine(context, number, step, tree=base)
-    if step.move == "repair" and context.deps.small:
+    if step.action == "repair" and context.deps.small:
         repaired = await repair_function(context, number, step, tree=base)
         if repaired is not None:
             return repaired
@@ -328,9 +328,9 @@ async def feedback_on(context: StepContext, step: NextAction, number: int) -> st
     """Return the feedback for the attempt to improve."""
     state = context.state
     earlier = state.attempt(step.base)
-    if earlier is None or step.move == "sample":
+    if earlier is None or step.action == "sample":
         return ""
-    if step.move == "hinted":
+    if step.action == "hinted":
         return hint_of(earlier, await context.deps.journal.load_tree(state.plan.pristine))
     last = state.attempts[-1]
     said: list[str] = []

@@ -47,7 +47,7 @@ async def reflect(context: StepContext) -> RunState:
         partners=await _partners(context, state),
     )
     context.emit(
-        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_action=step.move)
+        Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_action=step.action)
     )
     return replace(state, step=step)
 
@@ -123,7 +123,7 @@ def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
         if failing
         else next((report.explanation for report in last.reports if not report.passed), "")
     )
-    again = "; the same as before" if _same_as_before(state) and step.move == "fresh" else ""
+    again = "; the same as before" if _same_as_before(state) and step.action == "fresh" else ""
     return f"{count}{again}: {cause}" if failing else cause
 
 

@@ -105,20 +105,20 @@ async def work_on(
         # The feedback of the checks replaces a final user message.
         messages = messages[:-1]
     digest = await deps.journal.store_tree(proposal)
-    return Attempt(number=number, move=step.move, tree=digest, context=messages)
+    return Attempt(number=number, action=step.action, tree=digest, context=messages)
 
 
 def _messages(
     context: StepContext, step: NextAction, tree: Tree, feedback: str
 ) -> tuple[Message, ...]:
     state, deps = context.state, context.deps
-    earlier = state.attempt(step.base) if step.move == "repair" else None
+    earlier = state.attempt(step.base) if step.action == "repair" else None
     if earlier is not None and earlier.context:
         return (*earlier.context, user(feedback))
     native = deps.model.facts.tool_calls
     protocol = "" if native else describe_protocol(tuple(tool.spec for tool in deps.tools))
     tried: list[str] = []
-    for attempt in state.attempts if step.move == "fresh" else ():
+    for attempt in state.attempts if step.action == "fresh" else ():
         failing = [test for report in attempt.reports for test in report.tests if not test.passed]
         cause = attempt.complaint or (failing[0].message if failing else "it was not accepted")
         tried.append(f"attempt {attempt.number}: {len(failing)} tests fail; {trim(cause)[:200]}")

@@ -118,12 +118,12 @@ async def write_directly(
         result = _applied(context, tree, understood)
         if isinstance(result, Tree):
             digest = await context.deps.journal.store_tree(result)
-            return Attempt(number=number, move=step.move, tree=digest, context=messages)
+            return Attempt(number=number, action=step.action, tree=digest, context=messages)
         complaint = result
         messages = (*messages, user(f"That cannot be used. {complaint}"))
     digest = await context.deps.journal.store_tree(tree)
     return Attempt(
-        number=number, move=step.move, tree=digest, context=messages, complaint=complaint
+        number=number, action=step.action, tree=digest, context=messages, complaint=complaint
     )
 
 
@@ -131,7 +131,7 @@ def _messages(
     context: StepContext, step: NextAction, tree: Tree, feedback: str
 ) -> tuple[Message, ...]:
     plan = context.state.plan
-    earlier = context.state.attempt(step.base) if step.move == "repair" else None
+    earlier = context.state.attempt(step.base) if step.action == "repair" else None
     names = " and ".join(f"`{path}`" for path in plan.targets)
     if earlier is not None and earlier.context:
         again = f"Write the whole corrected {names}." if names else ""

@@ -11,7 +11,7 @@ from assay.cli.terminal import confirm
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.chat.open_session import Conversation
+    from assay.chat.open_session import OpenChat
     from assay.contracts.chat import TurnEnded
     from assay.settings.load import Settings
     from assay.storage.chat_store import Session, SessionStore
@@ -129,7 +129,7 @@ async def _ask_once(
     return ExitCode.ACCEPTED if ended.status == "answered" else ExitCode.NOT_ACCEPTED
 
 
-def answer_fields(conversation: "Conversation", ended: "TurnEnded") -> dict[str, Any]:
+def answer_fields(conversation: "OpenChat", ended: "TurnEnded") -> dict[str, Any]:
     """Return a turn as JSON, with thought, code and observation as separate fields."""
     from assay.contracts.jsonable import jsonable
 

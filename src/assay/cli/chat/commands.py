@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assay.chat.open_session import Conversation
+from assay.chat.open_session import OpenChat
 from assay.cli.render.text import one_line
-from assay.contracts.chat import Exhibit, History
+from assay.contracts.chat import History, StoredArtifact
 from assay.contracts.errors import AssayError, UsageError
 from assay.storage.chat_export import is_picture, to_markdown, to_notebook
 from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
@@ -42,7 +42,7 @@ Next = GoTo | Leave | None
 class CommandContext:
     """The session, store and console of the commands."""
 
-    conversation: Conversation
+    conversation: OpenChat
     store: SessionStore
     console: Console
 
@@ -244,11 +244,11 @@ def _copy_pictures(history: History, folder: Path, beside: Path) -> None:
         shutil.copyfile(folder / artifact.name, beside / artifact.name)
 
 
-def _artifacts(desk: CommandContext) -> list[Exhibit]:
+def _artifacts(desk: CommandContext) -> list[StoredArtifact]:
     return _made_in(desk.conversation.dialogue.history)
 
 
-def _made_in(history: History) -> list[Exhibit]:
+def _made_in(history: History) -> list[StoredArtifact]:
     return [made for turn in history.turns for cell in turn.cells for made in cell.artifacts]
 
 

@@ -16,13 +16,13 @@ from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
-from assay.chat.open_session import ChatCallbacks, Conversation, open_conversation
+from assay.chat.open_session import ChatCallbacks, OpenChat, open_conversation
 from assay.cli.chat import view
 from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
 from assay.cli.chat.view import ChatView
 from assay.cli.render.text import one_line
 from assay.cli.terminal import open_progress, run_until_interrupted
-from assay.contracts.chat import ChatEvent, Exhibit, ToolAsk, TurnEnded
+from assay.contracts.chat import ChatEvent, StoredArtifact, ToolAsk, TurnEnded
 from assay.contracts.errors import AssayError, require
 from assay.settings.load import Settings, terminal_graphics
 from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
@@ -177,7 +177,7 @@ class _ChatRepl:
         self._console = console
         self._reader = reader
         self._view: ChatView | None = None
-        self._figures: list[Exhibit] = []
+        self._figures: list[StoredArtifact] = []
 
     async def talk(self, session: Session, wishes: ChatOptions) -> Next:
         folder = session.folder / ARTIFACTS
@@ -207,7 +207,7 @@ class _ChatRepl:
         if self._view is not None:
             self._view(event)
 
-    def _welcome(self, conversation: Conversation) -> None:
+    def _welcome(self, conversation: OpenChat) -> None:
         session, turns = conversation.session, conversation.dialogue.history.turns
         name = f"session {session.id}"
         if turns:
@@ -216,7 +216,7 @@ class _ChatRepl:
         else:
             self._console.print(Text(f"{name}; /help lists the commands", style="dim"))
 
-    async def _attend(self, conversation: Conversation) -> Next:
+    async def _attend(self, conversation: OpenChat) -> Next:
         desk = CommandContext(conversation=conversation, store=self._store, console=self._console)
         while True:
             try:
@@ -256,7 +256,7 @@ class _ChatRepl:
             return False
         return (answer or "").strip().lower() in {"y", "yes"}
 
-    async def _show_figures(self, conversation: Conversation) -> None:
+    async def _show_figures(self, conversation: OpenChat) -> None:
         """Draw a turn's figures if the terminal can."""
         waiting, self._figures[:] = list(self._figures), []
         chosen = self._settings.chat.figures
@@ -276,7 +276,7 @@ class _ChatRepl:
             sys.stdout.buffer.flush()
 
     async def _sequences(
-        self, kind: view.Graphics, png: bytes, conversation: Conversation
+        self, kind: view.Graphics, png: bytes, conversation: OpenChat
     ) -> list[bytes]:
         if kind == "kitty":
             return list(view.kitty(png))
@@ -287,7 +287,7 @@ class _ChatRepl:
         return [] if made is None else [made]
 
 
-async def take_turn(conversation: Conversation, message: str) -> TurnEnded:
+async def take_turn(conversation: OpenChat, message: str) -> TurnEnded:
     """Take one turn; Ctrl-C stops it and not the session."""
     ended: TurnEnded | None = None
     failure: AssayError | None = None

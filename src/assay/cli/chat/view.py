@@ -26,13 +26,13 @@ from assay.contracts.chat import (
     CellOutputDelta,
     CellStarted,
     ChatEvent,
-    Exhibit,
     FileLoaded,
     ModelChosen,
     PackagesAdded,
     ReplyDelta,
     StateRebuilt,
     StateRestoring,
+    StoredArtifact,
     ToolUsed,
     TurnEnded,
     TurnStarted,
@@ -47,7 +47,7 @@ _TAIL: Final = 12
 _OUTPUT_LINES: Final = 40
 _PER_SECOND: Final = 8
 
-ShowFigure = Callable[[Exhibit], None]
+ShowFigure = Callable[[StoredArtifact], None]
 
 
 class ChatView:
@@ -174,7 +174,7 @@ class ChatView:
             return Group(Markdown(plain(event.text)), Rule(style="dim"))
         return Group(Text(plain(event.text), style="yellow"), Rule(style="dim"))
 
-    def _mention(self, artifact: Exhibit) -> None:
+    def _mention(self, artifact: StoredArtifact) -> None:
         if artifact.source == "figure":
             self._show_figure(artifact)
         if artifact.source != "table":

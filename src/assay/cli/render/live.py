@@ -33,7 +33,7 @@ from rich.text import Text
 from assay.cli.render.highlighting import excerpt_of_diff, excerpt_of_reply
 from assay.cli.render.test_matrix import MARKS, MatrixView, TerminalStyle, look_of, unwrapped
 from assay.cli.render.text import (
-    MOVES,
+    ACTIONS,
     clock,
     compact,
     cost,
@@ -96,7 +96,7 @@ class RollingText:
 class AttemptProgress:
     """The state of one attempt."""
 
-    move: ActionKind | None = None
+    action: ActionKind | None = None
     doing: str = "writing code"
     writing: RollingText = field(default_factory=RollingText)
     diff: str = ""
@@ -151,7 +151,7 @@ class RunProgress:
                 self.written.update(event.paths)
             case AttemptStarted():
                 self.attempts.pop(0, None)
-                self.attempts[event.attempt] = AttemptProgress(move=event.move)
+                self.attempts[event.attempt] = AttemptProgress(action=event.action)
             case TextDelta():
                 shown = self._attempt(event.attempt)
                 if shown.replied:
@@ -233,7 +233,7 @@ def head(state: RunProgress, look: TerminalStyle, seconds: float) -> list[Text]:
     most = state.started.spec.limits.attempts if state.started else 0
     if attempt:
         of = f" of {most}" if most else ""
-        move = f", {MOVES[shown.move]}" if shown.move else ""
+        move = f", {ACTIONS[shown.action]}" if shown.action else ""
         line.append(f"  attempt {attempt}{of}{move}", "cyan")
     if len(state.attempts) > 1:
         line.append(f"  {len(state.attempts)} side by side", "dim")

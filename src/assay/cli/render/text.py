@@ -114,7 +114,7 @@ ENDINGS: Final = {
     Status.FAILED: "failed",
 }
 
-MOVES: Final[dict[ActionKind, str]] = {
+ACTIONS: Final[dict[ActionKind, str]] = {
     "sample": "an independent sample",
     "hinted": "an independent sample that knows which tests are hard",
     "combine": "functions of two attempts put together",
@@ -157,7 +157,7 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
         case ChecksWritten():
             return f"wrote checks that fail on the untouched files: {listed(event.paths)}"
         case AttemptStarted():
-            return f"attempt {event.attempt}: {MOVES[event.move]}"
+            return f"attempt {event.attempt}: {ACTIONS[event.action]}"
         case ModelReplied():
             asked = f"; asks for {listed(event.calls)}" if event.calls else ""
             written = count(event.usage.output_tokens, "token")
@@ -182,7 +182,7 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
             broke = f" broke {listed(event.broke)}" if event.broke else ""
             return f"attempt {event.attempt}{broke}: back to attempt {event.to_attempt}"
         case Reflected():
-            next_action = MOVES[event.next_action] if event.next_action else "the run ends"
+            next_action = ACTIONS[event.next_action] if event.next_action else "the run ends"
             learned = f"{one_line(event.lesson)}; " if event.lesson.strip() else ""
             return f"attempt {event.attempt}: {learned}next: {next_action}"
         case BudgetUsed():

@@ -213,7 +213,7 @@ class E2BSandbox:
         self.limits = limits
         self._machine = machine
         self._turns = anyio.Semaphore(_AT_ONCE)
-        self._running: dict[str, _Conversation] = {}
+        self._running: dict[str, _Exchange] = {}
         self._interpreters: list[Interpreter] = []
         self._open = True
 
@@ -240,7 +240,7 @@ class E2BSandbox:
         timings = Timings(queue_s=served - arrived, prepare_s=prepared - served, run_s=0.0)
         return execution.conclude(timings)
 
-    async def _await_end(self, name: str, conversation: "_Conversation", limits: Limits) -> None:
+    async def _await_end(self, name: str, conversation: "_Exchange", limits: Limits) -> None:
         try:
             await conversation.begun()
             with anyio.fail_after(limits.wall_s + _GRACE_S):
@@ -268,7 +268,7 @@ class E2BSandbox:
             raise conversation.failure
         raise await self._lost(conversation.failure) from conversation.failure
 
-    async def _end_now(self, name: str, conversation: "_Conversation") -> None:
+    async def _end_now(self, name: str, conversation: "_Exchange") -> None:
         """End one program and wait until it has ended; otherwise end its machine."""
         conversation.go_on_unheard()
         with anyio.move_on_after(_ENDING_S), suppress(Exception):
@@ -292,7 +292,7 @@ class E2BSandbox:
             return self.limits
         return replace(self.limits, wall_s=program.timeout_s)
 
-    async def _begin(self, act: str, request: Frame, hear: Any) -> "_Conversation":
+    async def _begin(self, act: str, request: Frame, hear: Any) -> "_Exchange":
         for name in _LONG & request.keys():
             content: bytes = request[name]
             if len(content) <= _INLINE:
@@ -305,7 +305,7 @@ class E2BSandbox:
         command = act_command(
             python=self._machine.python, state=self._machine.state, act=act, request=packed
         )
-        conversation = _Conversation(hear)
+        conversation = _Exchange(hear)
         conversation.start(self._machine.start(command, conversation.feed))
         return conversation
 
@@ -401,7 +401,7 @@ def _request_of(program: Program, limits: Limits) -> Frame:
     return request | {"argv": list(program.argv)}
 
 
-class _Conversation:
+class _Exchange:
     """One command of Assay in the machine, from its first frame to its end."""
 
     def __init__(self, hear: Any) -> None:

@@ -16,7 +16,7 @@ from pydantic import (
     StringConstraints,
 )
 
-from assay.contracts.chat import CellEnded, Exhibit, Turn
+from assay.contracts.chat import CellEnded, StoredArtifact, Turn
 from assay.contracts.errors import PathOutsideWorkspaceError, UsageError
 from assay.contracts.goal import RunRequest
 from assay.contracts.jsonable import jsonable
@@ -246,7 +246,7 @@ class ChatAnswer(Out):
     usage: UsageShape
 
 
-def artifact_of(artifact: Exhibit, session_id: str) -> ArtifactShape:
+def artifact_of(artifact: StoredArtifact, session_id: str) -> ArtifactShape:
     """Build the response for an artifact."""
     url = f"/v1/sessions/{session_id}/artifacts/{artifact.name}"
     return ArtifactShape(**jsonable(artifact), url=url)
@@ -395,7 +395,7 @@ class AttemptShape(Out):
     """One attempt."""
 
     n: int = Field(validation_alias="number")
-    move: str
+    action: str
     status: str = Field(examples=["accepted"])
     changed_files: list[CleanText] = Field(validation_alias="changed")
     tests: dict[str, int] = Field(description="How many ended how", examples=[{"passed": 4}])

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 from anyio import to_thread
 
-from assay.chat.open_session import ChatCallbacks, Conversation, Shared, open_conversation
+from assay.chat.open_session import ChatCallbacks, OpenChat, Shared, open_conversation
 from assay.contracts.chat import (
     CellStarted,
     ChatEvent,
@@ -73,7 +73,7 @@ class TurnHandle:
     created: AuditEntry | None
     """The entry for a session that starts with this turn."""
     worker: SessionWorker
-    chat: Conversation
+    chat: OpenChat
     job: Job[TurnEnded] = field(init=False)
     number: int = 0
     before: Usage = field(default_factory=Usage)
@@ -245,7 +245,7 @@ class ChatService:
             raise
         return turn
 
-    async def _run_turn(self, turn: TurnHandle, chat: Conversation) -> TurnEnded:
+    async def _run_turn(self, turn: TurnHandle, chat: OpenChat) -> TurnEnded:
         """Run one turn, and count its usage."""
         dialogue, model, row = chat.dialogue, chat.dialogue.model, turn.row
         history = dialogue.history
@@ -308,7 +308,7 @@ class ChatService:
     ) -> FileLoaded:
         """Add a file to the workspace of a session; raises like `begin_turn`."""
 
-        async def load(chat: Conversation) -> FileLoaded:
+        async def load(chat: OpenChat) -> FileLoaded:
             loaded = await chat.dialogue.load(path, content)
             await chat.record.settle()
             return loaded
@@ -319,9 +319,7 @@ class ChatService:
         """Undo the last turn; raises like `begin_turn`."""
         return await self._do(user, session_id, lambda chat: chat.dialogue.undo())
 
-    async def _do(
-        self, user: str, session_id: str, work: Callable[[Conversation], Awaitable[T]]
-    ) -> T:
+    async def _do(self, user: str, session_id: str, work: Callable[[OpenChat], Awaitable[T]]) -> T:
         row = await self.find(user, session_id)
         worker, _ = await self._open(user, row)
         value = await worker.submit(work).wait()
@@ -427,7 +425,7 @@ class ChatService:
     def _sessions(self, user: str) -> SessionStore:
         return SessionStore(settings_of(self._settings, user).state_dir)
 
-    async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, Conversation]:
+    async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, OpenChat]:
         """Return the open session; open it if necessary."""
         key = _key(user, row.id)
         while True:
@@ -461,7 +459,7 @@ class ChatService:
     @asynccontextmanager
     async def _opened(
         self, key: StreamKey, session: Session, model: str
-    ) -> AsyncGenerator[Conversation]:
+    ) -> AsyncGenerator[OpenChat]:
         async with AsyncExitStack() as stack:
             stream = await stack.enter_async_context(self._streams.hold(key, session.folder))
 

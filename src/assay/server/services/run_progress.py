@@ -30,7 +30,7 @@ class AttemptProgress:
     """One attempt."""
 
     number: int
-    move: str
+    action: str
     status: AttemptState = "running"
     changed: tuple[str, ...] = ()
     tests: dict[str, int] = field(default_factory=dict[str, int])
@@ -65,7 +65,7 @@ class RunProgress:
             case Planned():
                 self.steps, self.checks = event.steps, event.checks
             case AttemptStarted():
-                self.attempts.append(AttemptProgress(number=event.attempt, move=event.move))
+                self.attempts.append(AttemptProgress(number=event.attempt, action=event.action))
             case BudgetUsed():
                 self.usage, self.wall_s = event.usage, event.wall_s
             case FilesChanged():

@@ -6,7 +6,7 @@ import { fill, h, perFrame } from "./dom.js";
 import { oneLine, plural, seconds } from "./format.js";
 import { icon } from "./icons.js";
 import { Prose, prose } from "./prose.js";
-import { gradeWord, moveName } from "./statuses.js";
+import { gradeWord, actionName } from "./statuses.js";
 
 /** Headings in replies are below the heading of their section. */
 const LOOK = { first: 4 };
@@ -17,10 +17,10 @@ export class Attempt {
   #live = null;
   #text = "";
 
-  constructor(number, move = "") {
+  constructor(number, action = "") {
     this.number = number;
     this.state = h("span", { class: "attempt-state live" }, "Running");
-    this.about = h("span", { class: "quiet cut" }, number ? moveName(move) : "Before the first attempt");
+    this.about = h("span", { class: "quiet cut" }, number ? actionName(action) : "Before the first attempt");
     this.body = h("div", { class: "attempt-body" });
     this.element = h("details", { class: "attempt" },
       h("summary", {}, icon("chevron"), h("strong", {}, number ? `Attempt ${number}` : "Planning"), this.about, this.state), this.body);
@@ -83,7 +83,7 @@ export class Attempt {
 
   reflected({ lesson, next_action: next }) {
     this.#settle();
-    this.#put("Lesson", prose(lesson, LOOK), next ? h("p", { class: "quiet" }, `Next: ${moveName(next)}.`) : null);
+    this.#put("Lesson", prose(lesson, LOOK), next ? h("p", { class: "quiet" }, `Next: ${actionName(next)}.`) : null);
   }
 
   checks({ paths, text }) {

@@ -158,10 +158,10 @@ class Run {
     follow(`v1/runs/${this.id}/events`, { onEvent: (event) => this.take(event), onState }, this.signal);
   }
 
-  #attempt(number, move) {
+  #attempt(number, action) {
     let attempt = this.#attempts.get(number);
     if (!attempt) {
-      attempt = new Attempt(number, move);
+      attempt = new Attempt(number, action);
       if (!isOver(this.#status)) this.#unfold(attempt);
       this.#attempts.set(number, attempt);
       this.attempts.append(attempt.element);
@@ -181,7 +181,7 @@ class Run {
     // A resumed run is followed from its beginning: skip events that were shown.
     if (id !== null && id <= this.#seen) return;
     this.#seen = id ?? this.#seen;
-    const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.move);
+    const attempt = data.attempt === undefined ? null : this.#attempt(data.attempt, data.action);
     const acts = {
       attempt_started: () => this.#attempts.get(0)?.says("Done", "calm"),
       text_delta: () => attempt.arrived(data.text, false),

@@ -1,7 +1,7 @@
 /** Every event of a run, one line each. */
 
 import { h } from "./dom.js";
-import { moveName } from "./statuses.js";
+import { actionName } from "./statuses.js";
 import { icon } from "./icons.js";
 import { oneLine, plural, usageLine } from "./format.js";
 
@@ -12,7 +12,7 @@ const SENTENCES = {
   run_resumed: () => "resumed",
   planned: ({ steps, checks }) => `${plural(steps.length, "step")}; check command: ${checks.join(", ") || "to be written"}`,
   checks_written: ({ paths }) => paths.join(", "),
-  attempt_started: ({ attempt, move }) => `attempt ${attempt}, ${moveName(move).toLowerCase()}`,
+  attempt_started: ({ attempt, action }) => `attempt ${attempt}, ${actionName(action).toLowerCase()}`,
   model_replied: ({ attempt, text, calls, usage }) => `attempt ${attempt}: ${calls.join(", ") || oneLine(text, 80)} (${usageLine(usage)})`,
   tool_answered: ({ tool, summary }) => `${tool} ${summary}`,
   files_changed: ({ changes }) => changes.map(({ path, kind }) => `${path} ${kind}`).join(", "),
@@ -20,7 +20,7 @@ const SENTENCES = {
   executed: ({ reports }) => reports.map(({ command, passed }) => `${command}: ${passed ? "passed" : "not passed"}`).join("; "),
   verified: ({ verdict }) => verdict.reason,
   rolled_back: ({ attempt, to_attempt: to }) => `from attempt ${attempt} to ${to}`,
-  reflected: ({ lesson, next_action: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${moveName(next).toLowerCase()}` : ""}`,
+  reflected: ({ lesson, next_action: next }) => `${oneLine(lesson, 100)}${next ? `; next: ${actionName(next).toLowerCase()}` : ""}`,
   budget_used: ({ share, usage }) => `${Math.round(share * 100)} %, ${usageLine(usage)}`,
   run_ended: ({ outcome }) => outcome.reason,
 };

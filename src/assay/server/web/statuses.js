@@ -14,7 +14,7 @@ const LOOKS = {
   failed: ["Failed", "bad"],
 };
 const GRADES = { proven: "Proven", checked: "Checked", ran: "Ran" };
-const MOVES = {
+const ACTIONS = {
   sample: "New attempt", hinted: "New attempt, told which tests are hard", repair: "Repair of an earlier attempt",
   fresh: "New attempt, told what was tried", combine: "Combination of two attempts",
 };
@@ -24,7 +24,7 @@ export const canResume = (status) => ["interrupted", "cancelled", "failed", "out
 export const gradeWord = (grade) => GRADES[grade] ?? LOOKS.accepted[0];
 
 /** Kinds of attempts. */
-export const moveName = (move) => MOVES[move] ?? move ?? "";
+export const actionName = (action) => ACTIONS[action] ?? action ?? "";
 
 export function statusWord(status, grade) {
   return GRADES[grade] ?? LOOKS[status]?.[0] ?? status;

@@ -70,7 +70,7 @@ def events_until(kind: str) -> list[RunEvent]:
 
 
 def writes(text: str) -> list[RunEvent]:
-    return [AttemptStarted(attempt=1, move="sample"), TextDelta(attempt=1, text=text)]
+    return [AttemptStarted(attempt=1, action="sample"), TextDelta(attempt=1, text=text)]
 
 
 def test_a_picture_has_goal_model_isolation_plan_and_budget() -> None:
@@ -175,8 +175,8 @@ def test_of_output_the_last_lines_are_shown() -> None:
 def test_attempts_side_by_side_do_not_write_over_each_other() -> None:
     text = frame(
         [
-            AttemptStarted(attempt=1, move="sample"),
-            AttemptStarted(attempt=2, move="sample"),
+            AttemptStarted(attempt=1, action="sample"),
+            AttemptStarted(attempt=2, action="sample"),
             TextDelta(attempt=1, text="one says"),
             TextDelta(attempt=2, text="two says"),
         ]
@@ -190,8 +190,8 @@ def test_attempts_side_by_side_do_not_write_over_each_other() -> None:
 def test_when_the_first_of_two_is_judged_the_other_is_looked_at() -> None:
     text = frame(
         [
-            AttemptStarted(attempt=1, move="sample"),
-            AttemptStarted(attempt=2, move="sample"),
+            AttemptStarted(attempt=1, action="sample"),
+            AttemptStarted(attempt=2, action="sample"),
             TextDelta(attempt=2, text="two says"),
             Verified(attempt=1, verdict=a_verdict("pppp")),
         ]
@@ -231,7 +231,7 @@ def test_what_a_model_writes_does_nothing_to_the_terminal(text: str) -> None:
     console = a_console()
 
     with open_view(console, verbose=True) as watch:
-        watch(AttemptStarted(attempt=1, move="sample"))
+        watch(AttemptStarted(attempt=1, action="sample"))
         watch(TextDelta(attempt=1, text=f"```python\n{text}"))
         watch(OutputDelta(attempt=1, text=text))
 
@@ -313,7 +313,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
     console = a_console()
 
     with open_view(console, verbose=False) as watch:
-        watch(AttemptStarted(attempt=1, move="fresh"))
+        watch(AttemptStarted(attempt=1, action="fresh"))
 
     assert written(console) == "attempt 1: a fresh start\n"
 
