@@ -66,11 +66,12 @@ def main() -> int:
 
 def commands(words: str, before: str, agentic: Summary) -> str:
     attempts = agentic.asked["attempts"]
+    run = f"assay bench run {words} --no-validate --model local"
     lines = (
         before,
-        f"assay bench gate {words}",
-        f"assay bench run {words} --no-gate --model local --tries 1",
-        f"assay bench run {words} --no-gate --model local --track agentic --attempts {attempts}",
+        f"assay bench validate {words}",
+        f"{run} --attempts 1",
+        f"{run} --track agentic --attempts {attempts}",
     )
     return "\n".join(("```console", *(f"$ {line}" for line in lines if line), "```"))
 

@@ -64,7 +64,7 @@ def has_begun(results: Path) -> bool:
 @pytest.mark.parametrize("track", ["blind", "agentic"])
 def test_a_run_killed_in_the_middle_ends_as_one_that_was_not(tmp_path: Path, track: str) -> None:
     suite = simple_suite(tmp_path / "suite", EXERCISES, wrong=(0, 2))
-    usual = ("run", str(suite), "--no-gate", "--track", track, "--attempts", "1", "--jobs", "2")
+    usual = ("run", str(suite), "--no-validate", "--track", track, "--attempts", "1", "--jobs", "2")
     first = bench(tmp_path, *usual, "--model", "oracle", "--out", "first", "--json")
     assert first.returncode == ExitCode.ACCEPTED, first.stderr
     recorded = (*usual, "--model", "recorded:first", "--json")
@@ -109,7 +109,7 @@ def test_a_run_is_replayed_and_reported(tmp_path: Path) -> None:
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     suite = simple_suite(tmp_path / "suite", 3)
     process = subprocess.Popen(
-        command("run", str(suite), "--model", "stub", "--no-gate", "--out", "out"),
+        command("run", str(suite), "--model", "stub", "--no-validate", "--out", "out"),
         cwd=tmp_path,
         env=surroundings(tmp_path),
         stdout=subprocess.PIPE,

@@ -100,7 +100,7 @@ def test_the_env_file_of_a_workspace_counts_as_for_the_command_line(tmp_path: Pa
         "ASSAY_SANDBOX__PRELOAD": "",
         "ASSAY_SANDBOX__POOL_SIZE": "0",
     }
-    words = ["-m", "assay", "run", "Write calc.py", "--workspace", "site", "--max-attempts=1"]
+    words = ["-m", "assay", "run", "Write calc.py", "--workspace", "site", "--attempts=1"]
     with serve_keyed({"": [f"FILE: calc.py\n```python\n{RIGHT}```\nDONE"]}) as chat:
         (folder / ".env").write_text(
             f"ASSAY_BASE_URL={chat.base_url}\nASSAY_API_KEY=of-project\n"

@@ -116,7 +116,7 @@ def test_json_is_one_object_with_the_outcome(tmp_path: Path, workspace: Path) ->
 
 @pytest.mark.usefixtures("workspace")
 def test_what_is_not_accepted_ends_with_one_and_can_be_had(tmp_path: Path) -> None:
-    done = run(tmp_path, a_model(tmp_path, WRONG), "--max-attempts", "1")
+    done = run(tmp_path, a_model(tmp_path, WRONG), "--attempts", "1")
     shown = assay(tmp_path, "show", "--files", tmp_path / "best")
 
     assert done.returncode == 1
@@ -128,7 +128,7 @@ def test_what_is_not_accepted_ends_with_one_and_can_be_had(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("workspace")
 def test_tampering_ends_with_five_and_is_named(tmp_path: Path) -> None:
-    done = run(tmp_path, a_model(tmp_path, FORGED), "--max-attempts", "1", "--json")
+    done = run(tmp_path, a_model(tmp_path, FORGED), "--attempts", "1", "--json")
 
     assert done.returncode == 5
     assert "early_exit" in {finding["kind"] for finding in json.loads(done.stdout)["findings"]}
@@ -268,7 +268,7 @@ def test_a_goal_from_a_pipe_in_the_current_folder_writes_nothing_unasked(
         (("run", "x", "--workspace", "workspace", "--tests", "no.py"), "there is no test"),
         (("run", "x", "--model", "scripted:nowhere"), "cannot read the script"),
         (("run", "x", "--model", "nobody:x"), "nobody"),
-        (("run", "x", "--max-attempts", "0"), "attempts"),
+        (("run", "x", "--attempts", "0"), "attempts"),
         (("run", "x", "--timeout", "-1"), "timeout"),
         (("run", "x", "--budget-usd", "-1"), "usd"),
         (("run", "x", "--check", "pytest '"), "quotation"),

@@ -112,7 +112,7 @@ async def test_what_is_forged_is_not_solved_though_the_exit_code_says_so(tmp_pat
     assert believed.results[0].passed
 
 
-async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: Path) -> None:
+async def test_the_validation_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: Path) -> None:
     suite = str(simple_suite(tmp_path / "suite", 2, wrong=(1,)))
     config = BenchConfig(suite=suite)
     settings = bench_settings(tmp_path)
@@ -122,7 +122,9 @@ async def test_the_gate_finds_a_wrong_reference_and_keeps_its_answers(tmp_path: 
         "python/adding-1": False,
     }
     assert all(one.stub_rejected for one in answers)
-    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache/bench/gate").iterdir()}
+    kept = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "cache/bench/validation").iterdir()
+    }
     assert await validate_suite(config, settings, BenchCallbacks()) == (answers, {})
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 

@@ -216,7 +216,7 @@ class BenchRun:
                     self.scorer,
                     self.toolchains,
                     version=self.versions[exercise.language],
-                    folder=self.settings.bench_dir / "gate",
+                    folder=self.settings.bench_dir / "validation",
                 )
             self.validation[exercise.id] = result
             self.callbacks.on_validation(result)

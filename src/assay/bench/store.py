@@ -114,7 +114,7 @@ RESULT: Final = TypeAdapter(Result)
 
 RUN: Final = "run.json"
 RESULTS: Final = "results.jsonl"
-VALIDATION: Final = "gate.json"
+VALIDATION: Final = "validation.json"
 ENVIRONMENT: Final = "environment.json"
 _LOCK: Final = "lock"
 """The file of `assay.storage.lock`."""

@@ -277,14 +277,19 @@ _judging: Final = option_group(
 @click.option(
     "--model", help="Model or solver: `auto`, `local`, PROVIDER[:MODEL], `oracle`, `stub` …"
 )
-@click.option("--tries", type=int, default=2, show_default=True, help="In the blind tracks.")
-@click.option("--attempts", type=int, default=8, show_default=True, help="Per exercise, agentic.")
+@click.option(
+    "--attempts", type=int,
+    help="Attempts per exercise.  [default: 2 in the blind tracks, 8 in the agentic track]",
+)  # fmt: skip
 @click.option("--timeout", "wall_s", type=float, default=1800.0, show_default=True,
               help="Seconds per exercise in the agentic track.")  # fmt: skip
 @click.option("--repeat", type=int, default=1, show_default=True, help="Runs of each exercise.")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Parallel exercises.")
 @_judging
-@click.option("--gate/--no-gate", default=True, help="Validate the suite first.  [default: gate]")
+@click.option(
+    "--validate/--no-validate", default=True,
+    help="Validate the suite first.  [default: validate]",
+)  # fmt: skip
 @click.option("--budget-usd", type=float, help="Maximum cost in dollars of the whole run.")
 @click.option("--budget-tokens", type=int, help="Maximum tokens of the whole run.")
 @click.option("--out", type=FOLDER, help="Results; an unfinished run there continues.")
@@ -345,6 +350,7 @@ def _config(suite: str, settings: "Settings", options: _Options) -> "BenchConfig
         limit=options["limit"],
         shard=read_shard(options["shard"]),
     )
+    attempts = options.get("attempts")
     return BenchConfig(
         suite=suite,
         dataset=options["dataset"],
@@ -352,14 +358,16 @@ def _config(suite: str, settings: "Settings", options: _Options) -> "BenchConfig
         selection=selection,
         track=options.get("track", "blind"),
         model=settings.models.default,
-        tries=options.get("tries", 2),
-        limits=RunLimits(attempts=options.get("attempts", 8), wall_s=options.get("wall_s", 1800.0)),
+        tries=2 if attempts is None else attempts,
+        limits=RunLimits(
+            attempts=8 if attempts is None else attempts, wall_s=options.get("wall_s", 1800.0)
+        ),
         repeat=options.get("repeat", 1),
         jobs=options.get("jobs", 1),
         test_jobs=options["test_jobs"],
         timeout_s=options["timeout_s"],
         proof=options["verdict"] == "proof",
-        validate=options.get("gate", True),
+        validate=options.get("validate", True),
     )
 
 
@@ -374,7 +382,7 @@ def _default_folder(config: "BenchConfig", settings: "Settings") -> Path:
 @_choosing
 @_judging
 @json_option("Print one JSON object per exercise.")
-def gate(suite: str, **options: Any) -> int:
+def validate(suite: str, **options: Any) -> int:
     """Check that the tests of each exercise accept the reference and reject the stub.
 
     Results are cached until the exercise, the command or the toolchain changes. Exit code 1 if a

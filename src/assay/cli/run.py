@@ -116,7 +116,7 @@ _LAST_OPTIONS: Final = option_group(
     help="Host that sandboxed programs may reach (repeatable).",
 )
 @click.option(
-    "--max-attempts",
+    "--attempts",
     type=int,
     help="Maximum number of attempts.  [default: 8, or 16 for a model that runs here]",
 )
@@ -243,7 +243,7 @@ def _overrides(options: dict[str, Any]) -> dict[str, Any]:
             "budget": {"usd": options["budget_usd"], "tokens": options["budget_tokens"]},
         },
         "agent": {
-            "attempts": options["max_attempts"],
+            "attempts": options["attempts"],
             "timeout_s": options["timeout_s"],
             "baseline_timeout_s": options["baseline_timeout_s"],
             "screening": options["screening"],

@@ -20,7 +20,7 @@ from tests.support.exercises import simple_suite
         (("run", "suite", "--languages", "cobol"), "unknown language"),
         (("run", "suite", "--shard", "5/4"), "there is no shard"),
         (("run", "suite", "--limit", "0"), "--limit"),
-        (("run", "suite", "--tries", "0"), "tries must be"),
+        (("run", "suite", "--attempts", "0"), "attempts must be"),
         (("run", "suite", "--model", "recorded:none"), "no replies"),
         (("run", "suite", "--only", "none"), "no exercise"),
         (("compare", "suite", "suite"), "holds no run"),
