@@ -100,11 +100,13 @@ class TokenFile:
 
         Raises:
             UsageError: If the name is invalid or taken, or the file is not usable.
+            OSError: If it cannot be written.
         """
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f"not a name for a client: {name!r}", hint="use letters, digits, and . _ @ -"
             )
+        make_folder(self.path.parent)
         lines = self._lines()
         if any(known == name for known, _, _ in lines):
             raise UsageError(
@@ -120,6 +122,7 @@ class TokenFile:
 
         Raises:
             UsageError: If there is none, or the file is not usable.
+            OSError: If it cannot be written.
         """
         lines = self._lines()
         rest = [line for known, _, line in lines if known != name]
@@ -131,7 +134,7 @@ class TokenFile:
 
     def _lines(self, *, missing_ok: bool = True) -> list[tuple[str, str, str]]:
         """Return the name, the digest and the text of each line; comments have no name."""
-        if missing_ok and not self.path.exists():
+        if missing_ok and _is_missing(self.path):
             return []
         found: list[tuple[str, str, str]] = []
         for number, line in enumerate(read_private(self.path).splitlines(), 1):
@@ -147,11 +150,7 @@ class TokenFile:
         return found
 
     def _write(self, lines: list[str]) -> None:
-        try:
-            make_folder(self.path.parent)
-            write_file(self.path, "".join(f"{line}\n" for line in lines).encode())
-        except OSError as error:
-            raise UsageError(f"cannot write {str(self.path)!r}: {error.strerror}") from error
+        write_file(self.path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def mcp_tokens(settings: Settings) -> TokenFile:
@@ -189,6 +188,17 @@ def read_private(path: Path) -> str:
     except UnicodeDecodeError:
         pass
     raise UsageError(f"{str(path)!r} is not a text file of this kind")
+
+
+def _is_missing(path: Path) -> bool:
+    """Whether there is no such file. A path that cannot be looked up does not count as missing."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _digest(token: str) -> str:
