@@ -78,7 +78,8 @@ from assay.text.formatting import trim
 
 def turn_error(error: AssayError) -> TurnError:
     """Return the stored form of an error that ended a turn."""
-    retry_after_s = error.retry_after_s if isinstance(error, ModelUnavailableError) else None
+    limited = isinstance(error, ModelUnavailableError | BudgetExceededError)
+    retry_after_s = error.retry_after_s if limited else None
     return TurnError(
         type=_type_of(error), detail=str(error), hint=error.hint, retry_after_s=retry_after_s
     )

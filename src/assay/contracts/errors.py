@@ -162,6 +162,11 @@ class BudgetExceededError(AssayError):
 
     exit_code = ExitCode.BUDGET
 
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+        """Set if the cap is renewed after a time, as a daily quota is."""
+
 
 class ToolError(AssayError):
     """A tool call was invalid; the model receives the message, the user never does."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
+from assay.contracts.errors import UsageError
 from assay.contracts.extensions import find_extensions
 
 BACKENDS: Final = ("native", "docker", "docker+runsc", "e2b", "remote")
@@ -27,7 +28,10 @@ def backend_names() -> tuple[str, ...]:
 def _backend(name: str) -> str:
     # Looks for other distributions only if the name is not Assay's own.
     if name not in ("auto", *BACKENDS) and name not in (known := backend_names()):
-        raise ValueError(f"unknown backend; choose from: {', '.join(('auto', *known))}")
+        raise UsageError(
+            f"setting sandbox.backend: unknown backend {name!r}",
+            hint=f"choose from: {', '.join(('auto', *known))}",
+        )
     return name
 
 

@@ -1,12 +1,14 @@
 """Docker section of `assay doctor`: checks each part and reports cause and fix."""
 
-from assay.contracts.errors import AssayError
-from assay.sandbox.docker.engine import Engine, EngineFacts, open_engine
-from assay.sandbox.docker.image import find_image
-from assay.sandbox.docker.labels import list_containers
-from assay.sandbox.docker.security import GVISOR
+from assay.contracts.errors import AssayError, require
 from assay.sandbox.native.doctor.explain import Finding
 from assay.settings.sections import DockerSettings
+
+with require("the Docker backend", extra="docker"):
+    from assay.sandbox.docker.engine import Engine, EngineFacts, open_engine
+    from assay.sandbox.docker.image import find_image
+    from assay.sandbox.docker.labels import list_containers
+    from assay.sandbox.docker.security import GVISOR
 
 ENGINE = "docker engine"
 RUNTIME = "gVisor runtime"

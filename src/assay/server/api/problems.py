@@ -234,11 +234,10 @@ def fault_of(error: AssayError, *, for_admin: bool) -> Fault:
         )
     fitting = ((status, kind) for family, status, kind in _ERRORS if isinstance(error, family))
     status, kind = next(fitting, (503, "unavailable"))
-    wait_s = None
-    if isinstance(error, ModelUnavailableError):
-        wait_s = error.retry_after_s
-        if error.rate_limited:
-            status, kind = 429, "model-rate-limited"
+    limited = isinstance(error, ModelUnavailableError | BudgetExceededError)
+    wait_s = error.retry_after_s if limited else None
+    if isinstance(error, ModelUnavailableError) and error.rate_limited:
+        status, kind = 429, "model-rate-limited"
     fault = Fault(
         status=status, kind=kind, detail=str(error), hint=error.hint, retry_after_s=wait_s
     )

@@ -199,7 +199,9 @@ class HeldModel:
         try:
             written = await self._reserve(self._used, estimated, usual, self.facts.price)
         except RequestRejectedError as refused:
-            raise BudgetExceededError(str(refused), hint=refused.hint) from refused
+            raise BudgetExceededError(
+                str(refused), hint=refused.hint, retry_after_s=refused.retry_after_s
+            ) from refused
         if written < usual:
             request = replace(request, max_output_tokens=written)
         reply = await self._model.reply(request, on_text=on_text)
