@@ -244,7 +244,8 @@ def _python_binds() -> Pairs:
         shared = sorted((base / "lib").glob("libpython3*.so*"))
         named = (base / "lib" / _VERSION, base / "include" / _VERSION, *shared)
         parts = [path for path in named if path.exists()]
-    binds.extend((str(path), f"{PYTHON}/{path.relative_to(base)}") for path in parts)
+    # A Landlock rule needs a real path, and a shared library often is a link to its version.
+    binds.extend((str(path.resolve()), f"{PYTHON}/{path.relative_to(base)}") for path in parts)
     return tuple(binds)
 
 

@@ -153,6 +153,10 @@ def test_what_the_landlock_tier_may_read_is_named_once(layout: Layout) -> None:
     assert {str(path) for path in sources(layout)} <= set(layout.readable)
 
 
+def test_what_the_landlock_tier_may_read_is_no_link(layout: Layout) -> None:
+    assert [path for path in layout.readable if Path(path).is_symlink()] == []
+
+
 def test_system_folders_that_are_links_stay_links(layout: Layout) -> None:
     linked = {folder for folder in ("/bin", "/lib", "/sbin") if Path(folder).is_symlink()}
 
