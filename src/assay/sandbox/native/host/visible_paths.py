@@ -7,6 +7,7 @@ without the packages around it, because the `__init__` of `assay` loads what use
 """
 
 import os
+import stat
 import sys
 import sysconfig
 import tomllib
@@ -222,8 +223,14 @@ def _etc_paths() -> tuple[Pairs, Pairs]:
     copies: list[tuple[str, str]] = []
     for path in (*named, *matched):
         if path.exists():
-            small = path.is_file() and path.stat().st_size <= _LARGEST_COPY
-            (copies if small else binds).append((str(path.resolve()), str(path)))
+            status = path.stat()
+            # A copy is readable for all programs, so a file that is not for all is mounted.
+            copied = (
+                stat.S_ISREG(status.st_mode)
+                and bool(status.st_mode & stat.S_IROTH)
+                and status.st_size <= _LARGEST_COPY
+            )
+            (copies if copied else binds).append((str(path.resolve()), str(path)))
     return tuple(binds), tuple(copies)
 
 
