@@ -16,7 +16,7 @@ from assay.contracts.errors import ExitCode
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
 from assay.memory.types import Scope
-from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, UNSOLVED, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, UNSOLVED, cue_for
 from tests.support.loops import run_apart
 
 DAY = 86_400.0
@@ -60,9 +60,9 @@ async def fill(path: Path) -> None:
     store.close()
 
 
-async def keep_skill(path: Path) -> None:
+async def keep_snippet(path: Path) -> None:
     store = SqliteStore(path, Scope())
-    await StoredMemory(store, Scope()).keep(SKILL)
+    await StoredMemory(store, Scope()).keep(SNIPPET)
     store.close()
 
 
@@ -125,7 +125,7 @@ def test_search_finds_by_word_and_by_likeness(home: dict[str, str]) -> None:
     assert by_word[0]["kind"] == "KeyError"
     assert by_word[0]["likeness"] == 1
     assert by_likeness[0]["kind"] == "KeyError"
-    assert nothing.stdout == "no failure or helper matches\n"
+    assert nothing.stdout == "no failure or snippet matches\n"
 
 
 @pytest.mark.usefixtures("filled")
@@ -185,7 +185,7 @@ def test_forget_removes_the_one_that_is_named(home: dict[str, str], filled: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show", "zzzzzz"], "no failure or helper has the id 'zzzzzz'"),
+        (["show", "zzzzzz"], "no failure or snippet has the id 'zzzzzz'"),
         (["show", "a"], "give at least 4 characters"),
         (["forget"], "say what to forget"),
         (["forget", "--all", "--retired"], "say what to forget"),
@@ -256,10 +256,10 @@ def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Pat
 def test_helpers_are_listed_shown_found_counted_and_forgotten(
     home: dict[str, str], filled: Path
 ) -> None:
-    run_apart(keep_skill, filled)
+    run_apart(keep_snippet, filled)
 
     (kept,) = [
-        one for one in json.loads(memory(home, "list", "--json").stdout) if one["what"] == "skill"
+        one for one in json.loads(memory(home, "list", "--json").stdout) if one["what"] == "snippet"
     ]
     shown = memory(home, "show", kept["id"][:6]).stdout
     found = json.loads(memory(home, "search", "slug", "--json").stdout)
@@ -276,8 +276,8 @@ def test_helpers_are_listed_shown_found_counted_and_forgotten(
     ):
         assert part in shown
     assert [one["id"] for one in found] == [kept["id"]]
-    assert counted["skills"] == 1
-    assert "1 helpers" in memory(home, "stats").stdout
+    assert counted["snippets"] == 1
+    assert "1 snippet," in memory(home, "stats").stdout
     assert memory(home, "forget", kept["id"], "--yes").stdout == "forgot 1\n"
     assert b"title.lower" not in filled.read_bytes()
 
@@ -285,7 +285,7 @@ def test_helpers_are_listed_shown_found_counted_and_forgotten(
 def test_helpers_go_with_an_export_into_another_memory(
     home: dict[str, str], filled: Path, tmp_path: Path
 ) -> None:
-    run_apart(keep_skill, filled)
+    run_apart(keep_snippet, filled)
     elsewhere = {**home, "XDG_STATE_HOME": str(tmp_path / "elsewhere")}
     export = tmp_path / "all.jsonl"
 

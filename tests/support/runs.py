@@ -264,7 +264,7 @@ def a_run_of_events() -> list[RunEvent]:
             targets=(SOLUTION, PurePosixPath("README.md")),
             checks=(CHECK,),
             lessons=("str.encode('ascii') raises on accents: pass 'ignore'",),
-            skills=("fold_accents",),
+            snippets=("fold_accents",),
         ),
         ChecksWritten(paths=(PurePosixPath("checks/test_readme.py"),), text="def test_it(): ..."),
         *an_attempt(1, rows[0], test_matrix=a_lattice(*rows[:1]), action="sample"),

@@ -100,7 +100,7 @@ def first_message(
         parts.append(f"# What is wrong now\n{plan.fails_now}")
     if plan.lessons:
         parts.append(f"# Lessons of earlier failures\n{_AS_DATA}\n" + _bullets(plan.lessons))
-    parts.extend(_snippets(plan.skills, max_chars=max_chars // _SHARE_FOR_SNIPPETS))
+    parts.extend(_snippets(plan.snippets, max_chars=max_chars // _SHARE_FOR_SNIPPETS))
     if tried:
         parts.append("# Tried before, and failed\n" + _bullets(tried))
     return "\n\n".join(parts)

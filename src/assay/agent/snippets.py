@@ -211,7 +211,7 @@ class _File:
     module: Module
 
 
-def skills_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> Iterator[Snippet]:
+def snippets_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> Iterator[Snippet]:
     """Yield the snippets of changed Python files, each with its own tests.
 
     Names that are tested together stay together. Code is excluded if it or its test needs another
@@ -220,7 +220,7 @@ def skills_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> It
     changed = [one.path for one in changes_between(before, after) if one.kind != "deleted"]
     for file in _python_files((path for path in changed if path not in tests), after):
         for test in _python_files(iter(tests), after):
-            yield from _skills_of(file, test, after)
+            yield from _snippets_of(file, test, after)
 
 
 def _python_files(paths: Iterator[PurePosixPath], tree: Tree) -> Iterator[_File]:
@@ -231,7 +231,7 @@ def _python_files(paths: Iterator[PurePosixPath], tree: Tree) -> Iterator[_File]
             yield _File(path, module)
 
 
-def _skills_of(file: _File, test: _File, tree: Tree) -> Iterator[Snippet]:
+def _snippets_of(file: _File, test: _File, tree: Tree) -> Iterator[Snippet]:
     def is_ours(dotted: str) -> bool:
         return module_file(dotted, test.path, tree) == file.path
 
@@ -277,10 +277,10 @@ _TEST_S: Final = 60.0
 _MOST_S: Final = 90.0
 """For all snippet tests of one step; a quarter of the remaining time, if that is less."""
 _ALIKE: Final = 0.8
-_SKILLS: Final = TypeAdapter(tuple[Snippet, ...])
+_SNIPPETS: Final = TypeAdapter(tuple[Snippet, ...])
 
 
-async def proven_skills(context: StepContext, plan: Plan) -> tuple[Snippet, ...]:
+async def proven_snippets(context: StepContext, plan: Plan) -> tuple[Snippet, ...]:
     """Recall snippets that may serve the goal, and return those whose tests pass again."""
     deps = context.deps
     tree = await deps.journal.load_tree(plan.pristine)
@@ -289,22 +289,22 @@ async def proven_skills(context: StepContext, plan: Plan) -> tuple[Snippet, ...]
 
     async def really() -> Mapping[str, Any]:
         held: list[Snippet] = []
-        for skill in await deps.memory.offer(cue):
-            if _is_there(skill, tree) or _is_screened_out(context, skill):
+        for snippet in await deps.memory.offer(cue):
+            if _is_there(snippet, tree) or _is_screened_out(context, snippet):
                 continue
-            holds = await _holds(context, skill)
-            await deps.memory.tested(skill.id, passed=holds)
+            holds = await _holds(context, snippet)
+            await deps.memory.tested(snippet.id, passed=holds)
             if holds:
-                held.append(skill)
-        return {"skills": jsonable(tuple(held))}
+                held.append(snippet)
+        return {"snippets": jsonable(tuple(held))}
 
     with _limited(context):
-        kept = await context.once("skills", really)
-        return _SKILLS.validate_python(kept["skills"])
+        kept = await context.once("snippets", really)
+        return _SNIPPETS.validate_python(kept["snippets"])
     return ()
 
 
-async def keep_skills(context: StepContext, accepted: Attempt) -> None:
+async def keep_snippets(context: StepContext, accepted: Attempt) -> None:
     """Extract snippets from accepted files, and store those whose tests hold."""
     deps, verdict = context.deps, accepted.verdict
     if verdict is None or verdict.grade is None or verdict.findings:
@@ -312,29 +312,29 @@ async def keep_skills(context: StepContext, accepted: Attempt) -> None:
     if verdict.grade.rank < Grade.CHECKED.rank:
         return
     tree = await deps.journal.load_tree(verdict.tree or accepted.tree)
-    found = skills_in(deps.pristine, tree, context.state.plan.protected)
+    found = snippets_in(deps.pristine, tree, context.state.plan.protected)
     about = {"purpose": deps.spec.goal, "run": deps.run, "grade": verdict.grade.value}
     # The files are accepted by now, so a timeout or a missing sandbox must not undo that.
     with _limited(context), suppress(SandboxUnavailableError):
-        for skill in islice(found, _MOST_KEPT):
-            whole = replace(skill, **about)
+        for snippet in islice(found, _MOST_KEPT):
+            whole = replace(snippet, **about)
             if not _is_screened_out(context, whole) and await _holds(context, whole):
                 await deps.memory.keep(whole)
 
 
-async def judge_skills(context: StepContext, state: RunState, accepted: Attempt | None) -> None:
+async def judge_snippets(context: StepContext, state: RunState, accepted: Attempt | None) -> None:
     """Record for offered snippets whether the accepted attempt uses them, or only others do.
 
     A snippet that no attempt uses gets no record.
     """
     deps = context.deps
-    for skill in state.plan.skills:
-        if accepted is not None and await _uses(context, accepted, skill):
-            await deps.memory.judge((skill.id,), helped=True)
+    for snippet in state.plan.snippets:
+        if accepted is not None and await _uses(context, accepted, snippet):
+            await deps.memory.judge((snippet.id,), helped=True)
             continue
         for attempt in state.attempts:
-            if attempt.reports and await _uses(context, attempt, skill):
-                await deps.memory.judge((skill.id,), helped=False)
+            if attempt.reports and await _uses(context, attempt, snippet):
+                await deps.memory.judge((snippet.id,), helped=False)
                 break
 
 
@@ -344,29 +344,29 @@ def _limited(context: StepContext) -> anyio.CancelScope:
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
-def _is_there(skill: Snippet, tree: Tree) -> bool:
+def _is_there(snippet: Snippet, tree: Tree) -> bool:
     """Whether the workspace already has the snippet, where the model sees it."""
     texts = [tree.text(path) or "" for path in tree.files if path.suffix == ".py"]
     return any(
         definition and definition in {definition_of(text, name) for text in texts if name in text}
-        for name in skill.names
-        for definition in [definition_of(skill.source, name)]
+        for name in snippet.names
+        for definition in [definition_of(snippet.source, name)]
     )
 
 
-def _is_screened_out(context: StepContext, skill: Snippet) -> bool:
+def _is_screened_out(context: StepContext, snippet: Snippet) -> bool:
     deps = context.deps
-    return deps.screening != "off" and bool(deps.screen(skill.path, skill.source.encode()))
+    return deps.screening != "off" and bool(deps.screen(snippet.path, snippet.source.encode()))
 
 
-async def _holds(context: StepContext, skill: Snippet) -> bool:
+async def _holds(context: StepContext, snippet: Snippet) -> bool:
     """Run the test of a snippet without it and with it, in otherwise empty sandboxes."""
-    test = Tree(files={skill.test_path: TreeFile(skill.test.encode())})
-    whole = test.with_files({skill.path: TreeFile(skill.source.encode())})
+    test = Tree(files={snippet.test_path: TreeFile(snippet.test.encode())})
+    whole = test.with_files({snippet.path: TreeFile(snippet.source.encode())})
     case = VerificationSpec(
         pristine=test,
-        checks=(f"pytest {shlex.quote(str(skill.test_path))}",),
-        protected=(skill.test_path,),
+        checks=(f"pytest {shlex.quote(str(snippet.test_path))}",),
+        protected=(snippet.test_path,),
         check_timeout_s=_TEST_S,
     )
     verifier = context.deps.verifier
@@ -377,13 +377,13 @@ async def _holds(context: StepContext, skill: Snippet) -> bool:
     return verdict.accepted and not verdict.findings
 
 
-async def _uses(context: StepContext, attempt: Attempt, skill: Snippet) -> bool:
+async def _uses(context: StepContext, attempt: Attempt, snippet: Snippet) -> bool:
     """Whether an attempt contains the code of a snippet, unchanged or slightly changed."""
     tree = await context.deps.journal.load_tree(attempt.tree)
     changed = changes_between(context.deps.pristine, tree)
     texts = [tree.text(one.path) or "" for one in changed if one.path.suffix == ".py"]
-    for name in skill.names:
-        ours = definition_of(skill.source, name)
+    for name in snippet.names:
+        ours = definition_of(snippet.source, name)
         for text in texts:
             theirs = definition_of(text, name) if ours and name in text else ""
             if theirs and difflib.SequenceMatcher(None, ours, theirs).ratio() >= _ALIKE:

@@ -33,7 +33,7 @@ class Plan:
     """The digest of the workspace, including all tests."""
     lessons: tuple[str, ...] = ()
     lesson_ids: tuple[str, ...] = ()
-    skills: tuple[Snippet, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
     """Snippets of earlier runs whose tests passed again in this run."""
 
 

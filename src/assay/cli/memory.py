@@ -1,4 +1,4 @@
-"""`assay memory`: lists, searches, exports, imports and removes failures and helpers."""
+"""`assay memory`: lists, searches, exports, imports and removes failures and snippets."""
 
 import sys
 from collections.abc import Generator, Sequence
@@ -37,23 +37,23 @@ def command() -> None:
 @click.option("--all", "show_all", is_flag=True, help="List all.")
 @JSON_ARRAY
 def list_(limit: int, *, show_all: bool, as_json: bool) -> None:
-    """List failures and helpers, the newest first."""
+    """List failures and snippets, the newest first."""
     with _store() as store:
         failures = store.records(limit=-1 if show_all else limit) if store else ()
-        skills = store.snippets() if store else ()
+        snippets = store.snippets() if store else ()
     if not show_all:
-        skills = skills[:limit]
+        snippets = snippets[:limit]
     if as_json:
-        click.echo(to_json([_fields(record) for record in (*failures, *skills)]))
+        click.echo(to_json([_fields(record) for record in (*failures, *snippets)]))
     else:
-        _print_tables(failures, skills, nothing=_NOTHING)
+        _print_tables(failures, snippets, nothing=_NOTHING)
 
 
 @command.command()
 @click.argument("beginning", metavar="ID")
 @JSON_OBJECT
 def show(beginning: str, *, as_json: bool) -> None:
-    """Show one failure or helper in full. ID may be the beginning of its id."""
+    """Show one failure or snippet in full. ID may be the beginning of its id."""
     with _store() as store:
         record = _the_one(store, beginning)
     if as_json:
@@ -63,7 +63,7 @@ def show(beginning: str, *, as_json: bool) -> None:
     from assay.memory.snippets import SnippetRecord
 
     if isinstance(record, SnippetRecord):
-        memory_tables.print_skill(record)
+        memory_tables.print_snippet(record)
     else:
         memory_tables.print_failure(record)
 
@@ -73,22 +73,22 @@ def show(beginning: str, *, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum.")
 @JSON_ARRAY
 def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
-    """Find failures and helpers by words of the goal, error or code, and by similarity."""
+    """Find failures and snippets by words of the goal, error or code, and by similarity."""
     from assay.memory.ranking import search as search_in
     from assay.memory.ranking import search_snippets
 
     text = " ".join(words)
     with _store() as store:
         failures: tuple[Similar, ...] = search_in(store, text, limit) if store else ()
-        skills = search_snippets(store.snippets(), text, limit) if store else ()
+        snippets = search_snippets(store.snippets(), text, limit) if store else ()
     if as_json:
-        found = [(one.record, one.likeness) for one in failures] + list(skills)
+        found = [(one.record, one.likeness) for one in failures] + list(snippets)
         click.echo(to_json([{**_fields(one), "likeness": round(like, 3)} for one, like in found]))
         return
     _print_tables(
         [one.record for one in failures],
-        [record for record, _ in skills],
-        nothing="no failure or helper matches",
+        [record for record, _ in snippets],
+        nothing="no failure or snippet matches",
     )
 
 
@@ -101,7 +101,7 @@ def search(words: tuple[str, ...], limit: int, *, as_json: bool) -> None:
 def forget(
     ids: tuple[str, ...], *, retired: bool, everything: bool, yes: bool, as_json: bool
 ) -> None:
-    """Remove failures and helpers permanently; the file keeps nothing of their text."""
+    """Remove failures and snippets permanently; the file keeps nothing of their text."""
     if bool(ids) + retired + everything != 1:
         raise UsageError(
             "say what to forget: ids, --retired or --all", hint="`assay memory list` shows ids"
@@ -122,7 +122,7 @@ def forget(
 @click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
 @json_option("No effect: output is always JSON lines.")
 def export(file: TextIO, *, as_json: bool) -> None:
-    """Write every failure and helper to FILE, or to stdout, as lines of JSON."""
+    """Write every failure and snippet to FILE, or to stdout, as lines of JSON."""
     from assay.memory.import_export import export_lines
 
     del as_json
@@ -138,7 +138,7 @@ def export(file: TextIO, *, as_json: bool) -> None:
 @click.option("--shared", is_flag=True, help="Show them to every project.")
 @JSON_OBJECT
 def import_(file: TextIO, *, shared: bool, as_json: bool) -> None:
-    """Import failures and helpers from FILE, an export. Known ones stay unchanged."""
+    """Import failures and snippets from FILE, an export. Known ones stay unchanged."""
     from assay.memory.import_export import import_lines
 
     try:
@@ -172,7 +172,7 @@ def stats(*, as_json: bool) -> None:
     if as_json:
         click.echo(to_json({**_history_fields(history), "set_aside": damaged}))
         return
-    if history.records or history.skills:
+    if history.records or history.snippets:
         from assay.cli.render.memory_tables import print_history
 
         print_history(history)
@@ -198,7 +198,7 @@ def _fields(record: "FailureRecord | SnippetRecord") -> dict[str, Any]:
     for name in ("first_seen", "last_seen", "last_helped"):
         if name in fields:
             fields[name] = _moment(fields[name]) if fields[name] else None
-    what = "skill" if isinstance(record, SnippetRecord) else "failure"
+    what = "snippet" if isinstance(record, SnippetRecord) else "failure"
     return {
         "what": what,
         **fields,
@@ -220,7 +220,7 @@ def _the_one(store: "SqliteStore | None", beginning: str) -> "FailureRecord | Sn
             hint="give more characters",
         )
     raise UsageError(
-        f"no failure or helper has the id {beginning!r}",
+        f"no failure or snippet has the id {beginning!r}",
         hint=f"`assay memory list` shows ids; give at least {_LEAST_ID} characters",
     )
 
@@ -256,17 +256,17 @@ def _store(*, make: bool = False) -> Generator["SqliteStore | None"]:
 
 
 def _print_tables(
-    failures: Sequence["FailureRecord"], skills: Sequence["SnippetRecord"], *, nothing: str
+    failures: Sequence["FailureRecord"], snippets: Sequence["SnippetRecord"], *, nothing: str
 ) -> None:
     from assay.cli.render import memory_tables
 
     if failures:
         memory_tables.print_failures(failures)
-    if failures and skills:
+    if failures and snippets:
         click.echo()
-    if skills:
-        memory_tables.print_skills(skills)
-    if not failures and not skills:
+    if snippets:
+        memory_tables.print_snippets(snippets)
+    if not failures and not snippets:
         click.echo(nothing)
 
 

@@ -43,7 +43,7 @@ class Planned:
     checks: tuple[str, ...]
     """Commands that decide, including those that the agent found or wrote."""
     lessons: tuple[str, ...] = ()
-    skills: tuple[str, ...] = ()
+    snippets: tuple[str, ...] = ()
     """Names of stored snippets from earlier runs, tested again for this run."""
     baseline: str = ""
     """Remarks on the results of the checks on the untouched files; empty if there are none."""

@@ -360,14 +360,14 @@ class LessonStore(Protocol):
         """
         ...
 
-    async def keep(self, skill: Snippet) -> None:
+    async def keep(self, snippet: Snippet) -> None:
         """Store a snippet that passed its test, which fails without the snippet.
 
         A snippet that contains a probable secret, or is too long, is not stored.
         """
         ...
 
-    async def tested(self, skill: str, *, passed: bool) -> None:
+    async def tested(self, snippet: str, *, passed: bool) -> None:
         """Record the latest test result of a snippet; a failure retires it."""
         ...
 

@@ -112,7 +112,7 @@ class ChromaStore:
         self._scope = scope
         self._records = self._collection(_RECORDS)
         self._occurrences = self._collection(_OCCURRENCES)
-        self._skills = self._collection(_SNIPPETS)
+        self._snippets = self._collection(_SNIPPETS)
 
     def close(self) -> None:
         """Do nothing: every write is already complete."""
@@ -209,7 +209,7 @@ class ChromaStore:
 
     @_translated
     def snippets(self) -> tuple[SnippetRecord, ...]:
-        found = self._skills.get(include=["documents"])["documents"]
+        found = self._snippets.get(include=["documents"])["documents"]
         known = [_SNIPPET.validate_json(text) for text in found]
         return tuple(sorted(known, key=lambda one: (-one.last_seen, one.id)))
 
@@ -217,11 +217,11 @@ class ChromaStore:
     def change_snippet(
         self, id_: str, change: Callable[[SnippetRecord | None], SnippetRecord | None]
     ) -> None:
-        found = self._skills.get(ids=[id_], include=["documents"])["documents"]
+        found = self._snippets.get(ids=[id_], include=["documents"])["documents"]
         changed = change(_SNIPPET.validate_json(found[0]) if found else None)
         if changed is not None:
             body = _SNIPPET.dump_json(changed).decode()
-            self._skills.upsert(ids=[id_], embeddings=[_NO_VECTOR], documents=[body])
+            self._snippets.upsert(ids=[id_], embeddings=[_NO_VECTOR], documents=[body])
 
     def _visible(self) -> list[Where]:
         conditions: list[Where] = [

@@ -42,17 +42,17 @@ class History:
     periods: tuple[Period, ...]
     frequent: tuple[tuple[str, int], ...]
     """The most frequent failures, by type and message."""
-    skills: int
-    skills_retired: int
-    skills_used: int
-    skills_helped: int
-    skills_harmed: int
+    snippets: int
+    snippets_retired: int
+    snippets_used: int
+    snippets_helped: int
+    snippets_harmed: int
 
 
 def history_of(
     records: Sequence[FailureRecord],
     occurrences: Sequence[Occurrence],
-    skills: Sequence[SnippetRecord] = (),
+    snippets: Sequence[SnippetRecord] = (),
 ) -> History:
     """Count the records, and divide the time from first to last into a few periods."""
     width = _width(occurrences)
@@ -73,11 +73,11 @@ def history_of(
         period_s=width,
         periods=_periods(occurrences, width),
         frequent=tuple(kinds.most_common(_MOST_FREQUENT)),
-        skills=len(skills),
-        skills_retired=sum(bool(snippet.retired) for snippet in skills),
-        skills_used=sum(snippet.used for snippet in skills),
-        skills_helped=sum(snippet.helped for snippet in skills),
-        skills_harmed=sum(snippet.harmed for snippet in skills),
+        snippets=len(snippets),
+        snippets_retired=sum(bool(snippet.retired) for snippet in snippets),
+        snippets_used=sum(snippet.used for snippet in snippets),
+        snippets_helped=sum(snippet.helped for snippet in snippets),
+        snippets_harmed=sum(snippet.harmed for snippet in snippets),
     )
 
 

@@ -30,7 +30,7 @@ def export_lines(records: Iterable[FailureRecord | SnippetRecord]) -> Iterator[s
     yield json.dumps({"format": _FORMAT, "version": _VERSION})
     for record in records:
         fields = asdict(record)
-        yield json.dumps({"skill": fields} if isinstance(record, SnippetRecord) else fields)
+        yield json.dumps({"snippet": fields} if isinstance(record, SnippetRecord) else fields)
 
 
 def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecord | SnippetRecord]:
@@ -51,8 +51,8 @@ def import_lines(lines: Iterable[str], *, shared: bool) -> Iterator[FailureRecor
             _check_header(fields)
             continue
         try:
-            if "skill" in fields:
-                snippet = _SNIPPET.validate_json(json.dumps(fields["skill"]), strict=True)
+            if "snippet" in fields:
+                snippet = _SNIPPET.validate_json(json.dumps(fields["snippet"]), strict=True)
                 if (cleaned := _cleaned_snippet(snippet, shared=shared)) is not None:
                     yield cleaned
             else:

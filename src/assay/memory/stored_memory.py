@@ -136,17 +136,17 @@ class StoredMemory:
         known = [one for one in await self._do(self._store.snippets) if one.visible_in(self._scope)]
         return tuple(record.snippet for record in choose_snippets(cue, known))
 
-    async def keep(self, skill: Snippet) -> None:
-        new = snippet_record_of(skill, self._scope, self._now())
+    async def keep(self, snippet: Snippet) -> None:
+        new = snippet_record_of(snippet, self._scope, self._now())
         if new is not None:
             await self._change_snippet(
                 new.id, lambda known: kept_again(known, new) if known else new
             )
 
-    async def tested(self, skill: str, *, passed: bool) -> None:
+    async def tested(self, snippet: str, *, passed: bool) -> None:
         now = self._now()
         await self._change_snippet(
-            skill, lambda known: known and retested(known, passed=passed, now=now)
+            snippet, lambda known: known and retested(known, passed=passed, now=now)
         )
 
     async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
@@ -267,11 +267,11 @@ class ResilientMemory:
     async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
         return await self._or_else((), lambda memory: memory.offer(cue))
 
-    async def keep(self, skill: Snippet) -> None:
-        await self._or_else(None, lambda memory: memory.keep(skill))
+    async def keep(self, snippet: Snippet) -> None:
+        await self._or_else(None, lambda memory: memory.keep(snippet))
 
-    async def tested(self, skill: str, *, passed: bool) -> None:
-        await self._or_else(None, lambda memory: memory.tested(skill, passed=passed))
+    async def tested(self, snippet: str, *, passed: bool) -> None:
+        await self._or_else(None, lambda memory: memory.tested(snippet, passed=passed))
 
     async def judge(self, ids: tuple[str, ...], *, helped: bool) -> None:
         await self._or_else(None, lambda memory: memory.judge(ids, helped=helped))

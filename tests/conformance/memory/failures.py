@@ -44,7 +44,7 @@ CHART: Final = Failure(
 UNSOLVED: Final = replace(DURATIONS, fix="", lesson="", run="run-0")
 """The same as the first, before anybody knew what to do about it."""
 
-SKILL: Final = Snippet(
+SNIPPET: Final = Snippet(
     names=("slug",),
     purpose="Write words.py with slug(title): a title as it is used in an address",
     path=PurePosixPath("words.py"),

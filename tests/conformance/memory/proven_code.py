@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from assay.contracts.lessons import RecallQuery
-from tests.conformance.memory.failures import SKILL
+from tests.conformance.memory.failures import SNIPPET
 from tests.conformance.memory.promise import MemorySubject, promise
 
 _ENOUGH = 6
@@ -16,11 +16,11 @@ async def a_helper_is_offered_to_goals_that_are_alike_and_to_no_others(
     subject: MemorySubject,
 ) -> None:
     async with subject.open() as memory:
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
     async with subject.open() as memory:
         (found,) = await memory.offer(_ALIKE)
 
-        assert replace(found, id="") == SKILL
+        assert replace(found, id="") == SNIPPET
         assert await memory.offer(_UNLIKE) == ()
 
 
@@ -29,7 +29,7 @@ async def a_helper_whose_test_failed_is_not_offered_until_it_is_proven_again(
     subject: MemorySubject,
 ) -> None:
     async with subject.open() as memory:
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
         (found,) = await memory.offer(_ALIKE)
         await memory.tested(found.id, passed=True)
         assert await memory.offer(_ALIKE) == (found,)
@@ -37,14 +37,14 @@ async def a_helper_whose_test_failed_is_not_offered_until_it_is_proven_again(
         await memory.tested(found.id, passed=False)
         assert await memory.offer(_ALIKE) == ()
 
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
         assert await memory.offer(_ALIKE) == (found,)
 
 
 @promise
 async def a_helper_that_only_harms_is_not_offered_any_more(subject: MemorySubject) -> None:
     async with subject.open() as memory:
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
         (found,) = await memory.offer(_ALIKE)
         for _ in range(_ENOUGH):
             await memory.judge((found.id, "nobody"), helped=False)
@@ -57,12 +57,12 @@ async def a_helper_is_for_its_project_and_one_without_project_for_all(
     subject: MemorySubject,
 ) -> None:
     async with subject.open(project="shop") as memory:
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
         assert len(await memory.offer(_ALIKE)) == 1
     async with subject.open(project="other") as memory:
         assert await memory.offer(_ALIKE) == ()
     async with subject.open() as memory:
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
     async with subject.open(project="other") as memory:
         assert len(await memory.offer(_ALIKE)) == 1
 
@@ -70,6 +70,6 @@ async def a_helper_is_for_its_project_and_one_without_project_for_all(
 @promise
 async def a_helper_with_a_secret_is_not_kept(subject: MemorySubject) -> None:
     async with subject.open() as memory:
-        await memory.keep(replace(SKILL, source=f"{SKILL.source}\napi_key = 'abcdef123456'\n"))
+        await memory.keep(replace(SNIPPET, source=f"{SNIPPET.source}\napi_key = 'abcdef123456'\n"))
 
         assert await memory.offer(_ALIKE) == ()

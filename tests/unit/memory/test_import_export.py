@@ -8,7 +8,7 @@ from assay.contracts.errors import UsageError
 from assay.memory.import_export import export_lines, import_lines
 from assay.memory.snippets import snippet_record_of
 from assay.memory.types import Scope, record_of
-from tests.conformance.memory.failures import CHART, DURATIONS, SKILL
+from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET
 
 RECORDS = [
     replace(record_of(DURATIONS, Scope(project="a"), 10.0), helped=3, seen=4, retired="stale"),
@@ -72,7 +72,7 @@ def test_an_import_is_cleaned_as_if_it_were_learnt_here() -> None:
 
 
 def test_helpers_come_back_and_those_that_would_not_be_kept_do_not() -> None:
-    kept = snippet_record_of(SKILL, Scope(project="a"), 10.0)
+    kept = snippet_record_of(SNIPPET, Scope(project="a"), 10.0)
     assert kept is not None
     secret = replace(kept, source="api_key = 'abcdef123456'\n")
 
@@ -87,7 +87,7 @@ def test_an_export_of_the_first_version_is_read() -> None:
     assert list(import_lines(old, shared=False)) == RECORDS
 
 
-@pytest.mark.parametrize("skill", ["{}", "[]", '{"id": 3}', "null"])
-def test_a_helper_that_is_none_is_refused_with_the_line(skill: str) -> None:
+@pytest.mark.parametrize("snippet", ["{}", "[]", '{"id": 3}', "null"])
+def test_a_helper_that_is_none_is_refused_with_the_line(snippet: str) -> None:
     with pytest.raises(UsageError, match="line 2"):
-        list(import_lines([*export_lines([]), f'{{"skill": {skill}}}'], shared=False))
+        list(import_lines([*export_lines([]), f'{{"snippet": {snippet}}}'], shared=False))

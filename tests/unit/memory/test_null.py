@@ -1,5 +1,5 @@
 from assay.memory.stored_memory import ResilientMemory
-from tests.conformance.memory.failures import DURATIONS, SKILL, cue_for
+from tests.conformance.memory.failures import DURATIONS, SNIPPET, cue_for
 
 
 async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
@@ -7,7 +7,7 @@ async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
 
     await memory.learn(DURATIONS)
     await memory.judge(("a",), helped=True)
-    await memory.keep(SKILL)
+    await memory.keep(SNIPPET)
     await memory.tested("a", passed=True)
 
     assert await memory.recall(cue_for(DURATIONS, "failure")) == ()

@@ -13,13 +13,13 @@ from assay.memory.snippets import (
     snippet_record_of,
 )
 from assay.memory.types import Scope
-from tests.conformance.memory.failures import SKILL
+from tests.conformance.memory.failures import SNIPPET
 
 NOW = 1_700_000_000.0
 
 
-def a_record(skill: Snippet = SKILL, place: Scope | None = None) -> SnippetRecord:
-    record = snippet_record_of(skill, place or Scope(), NOW)
+def a_record(snippet: Snippet = SNIPPET, place: Scope | None = None) -> SnippetRecord:
+    record = snippet_record_of(snippet, place or Scope(), NOW)
     assert record is not None
     return record
 
@@ -31,29 +31,29 @@ def a_cue(goal: str, text: str = "") -> RecallQuery:
 def test_a_helper_comes_back_as_it_was_kept() -> None:
     record = a_record()
 
-    assert replace(record.snippet, id="") == SKILL
+    assert replace(record.snippet, id="") == SNIPPET
     assert record.shared
     assert not a_record(place=Scope(project="shop")).shared
 
 
 @pytest.mark.parametrize(
-    "skill",
+    "snippet",
     [
-        replace(SKILL, names=()),
-        replace(SKILL, source="x = 1\n" * 5_000),
-        replace(SKILL, source="api_key = 'abcdef123456'\n"),
-        replace(SKILL, test="token = 'abcdef123456'\n"),
-        replace(SKILL, path=PurePosixPath("../words.py")),
-        replace(SKILL, test_path=PurePosixPath("/home/test_words.py")),
-        replace(SKILL, source="x = '\ud800'\n"),
+        replace(SNIPPET, names=()),
+        replace(SNIPPET, source="x = 1\n" * 5_000),
+        replace(SNIPPET, source="api_key = 'abcdef123456'\n"),
+        replace(SNIPPET, test="token = 'abcdef123456'\n"),
+        replace(SNIPPET, path=PurePosixPath("../words.py")),
+        replace(SNIPPET, test_path=PurePosixPath("/home/test_words.py")),
+        replace(SNIPPET, source="x = '\ud800'\n"),
     ],
 )
-def test_what_may_not_be_kept_is_not(skill: Snippet) -> None:
-    assert snippet_record_of(skill, Scope(), NOW) is None
+def test_what_may_not_be_kept_is_not(snippet: Snippet) -> None:
+    assert snippet_record_of(snippet, Scope(), NOW) is None
 
 
 def test_a_secret_in_the_goal_is_hidden() -> None:
-    record = a_record(replace(SKILL, purpose="use the key sk-abcdefghijklmnopqrstuvwx for it"))
+    record = a_record(replace(SNIPPET, purpose="use the key sk-abcdefghijklmnopqrstuvwx for it"))
 
     assert "sk-abc" not in record.purpose
 
@@ -67,7 +67,7 @@ def test_helpers_are_found_by_goal_and_by_name_and_strangers_are_not() -> None:
 
 
 def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
-    goal = SKILL.purpose
+    goal = SNIPPET.purpose
     proven = replace(a_record(), id="proven", helped=5)
     same = replace(a_record(), id="same")
     others = [replace(a_record(), id=str(n), names=(f"slug_{n}",)) for n in range(4)]

@@ -6,21 +6,21 @@ from assay.contracts.lessons import RecallQuery
 from assay.memory.database import MEMORY
 from assay.settings.load import MemorySettings, Settings
 from assay.wiring import open_memory, settings_apart
-from tests.conformance.memory.failures import CHART, DURATIONS, SKILL, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, cue_for
 
 
 async def test_what_runs_apart_neither_sees_nor_changes_the_persons_memory(tmp_path: Path) -> None:
     own = Settings(state_dir=tmp_path / "own")
     async with open_memory("all", own) as memory:
         await memory.learn(DURATIONS)
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
     before = (tmp_path / "own" / MEMORY).read_bytes()
 
     async with open_memory("all", settings_apart(own, tmp_path / "bench")) as memory:
         assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
-        assert await memory.offer(RecallQuery(moment="plan", goal=SKILL.purpose)) == ()
+        assert await memory.offer(RecallQuery(moment="plan", goal=SNIPPET.purpose)) == ()
         await memory.learn(CHART)
-        await memory.keep(SKILL)
+        await memory.keep(SNIPPET)
 
     assert (tmp_path / "own" / MEMORY).read_bytes() == before
     async with open_memory("all", own) as memory:

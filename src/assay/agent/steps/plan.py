@@ -22,7 +22,7 @@ from assay.agent.prompt_builder import (
     user,
 )
 from assay.agent.reply_parser.parse import understand_text
-from assay.agent.snippets import proven_skills
+from assay.agent.snippets import proven_snippets
 from assay.agent.state import Plan, RunState
 from assay.agent.steps.finish import end
 from assay.agent.strategy import first_step
@@ -177,15 +177,15 @@ async def make_plan(context: StepContext) -> RunState:
         query = RecallQuery(moment="plan", goal=context.deps.spec.goal)
         lessons = await context.lessons(query, attempt=0, most=_MOST_LESSONS)
         ids = tuple(context.shown.get(0, ()))
-        skills = await proven_skills(context, plan)
-        plan = replace(plan, lessons=lessons, lesson_ids=ids, skills=skills)
+        snippets = await proven_snippets(context, plan)
+        plan = replace(plan, lessons=lessons, lesson_ids=ids, snippets=snippets)
     context.emit(
         Planned(
             steps=plan.steps,
             targets=plan.targets,
             checks=plan.checks,
             lessons=plan.lessons,
-            skills=tuple(name for skill in plan.skills for name in skill.names),
+            snippets=tuple(name for snippet in plan.snippets for name in snippet.names),
             baseline=_HANGS.format(s=context.deps.spec.limits.baseline_timeout_s)
             if plan.hangs
             else "",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from assay.agent.context import StepContext
-from assay.agent.snippets import judge_skills, keep_skills
+from assay.agent.snippets import judge_snippets, keep_snippets
 from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.steps.code import mixtures
 from assay.agent.steps.finish import end
@@ -150,9 +150,9 @@ async def _learn(context: StepContext, state: RunState, accepted: Attempt | None
         tree = await deps.journal.load_tree(attempt.tree)
         fix = unified_diff(tree, end_tree, max_chars=_ACTION_CHARS) if end_tree else ""
         await deps.memory.learn(_failure(context, attempt, tree, fix))
-    await judge_skills(context, state, accepted)
+    await judge_snippets(context, state, accepted)
     if accepted is not None:
-        await keep_skills(context, accepted)
+        await keep_snippets(context, accepted)
 
 
 def _failure(context: StepContext, attempt: Attempt, tree: Tree, fix: str) -> Failure:

@@ -1,4 +1,4 @@
-"""Failures and helpers in a terminal: tables, single records, and a chart over time."""
+"""Failures and snippets in a terminal: tables, single records, and a chart over time."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from assay.cli.render.view import open_console
 from assay.memory.history import History
 from assay.memory.snippets import SnippetRecord, signatures_of
 from assay.memory.types import FailureRecord
+from assay.text.formatting import count
 
 _DAY_S: Final = 86_400
 _BAR: Final = 40
@@ -34,10 +35,10 @@ def print_failures(found: Sequence[FailureRecord]) -> None:
     )
 
 
-def print_skills(found: Sequence[SnippetRecord]) -> None:
-    """Print a table of helpers."""
+def print_snippets(found: Sequence[SnippetRecord]) -> None:
+    """Print a table of snippets."""
     _print_table(
-        ("id", "when", "offered", "helped", "helper", "made for"),
+        ("id", "when", "offered", "helped", "snippet", "made for"),
         [(record, record.used, _called(record), one_line(record.purpose)) for record in found],
     )
 
@@ -90,8 +91,8 @@ def print_failure(record: FailureRecord) -> None:
     _print_texts({"cause": record.action, "fix": record.fix})
 
 
-def print_skill(record: SnippetRecord) -> None:
-    """Print one helper in full."""
+def print_snippet(record: SnippetRecord) -> None:
+    """Print one snippet in full."""
     open_console().print(Text(_called(record), "bold"), soft_wrap=True)
     state = f"retired: {record.retired}" if record.retired else f"worth {record.worth:.2f}"
     _print_fields(
@@ -147,11 +148,11 @@ def print_history(history: History) -> None:
         f"{history.helped} helped{share}",
         soft_wrap=True,
     )
-    if history.skills:
+    if history.snippets:
         console.print(
-            f"{history.skills} helpers, {history.skills_retired} of them retired; offered "
-            f"{history.skills_used} times, helped {history.skills_helped}, "
-            f"harmed {history.skills_harmed}",
+            f"{count(history.snippets, 'snippet')}, {history.snippets_retired} of them retired; "
+            f"offered {history.snippets_used} times, helped {history.snippets_helped}, "
+            f"harmed {history.snippets_harmed}",
             soft_wrap=True,
         )
     if history.periods:

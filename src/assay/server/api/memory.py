@@ -32,7 +32,7 @@ RecordId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,128}$", examples=["5f1
 class MemoryShape(BaseModel):
     """A failure with its lesson, or a snippet from an earlier run."""
 
-    what: Literal["failure", "skill"]
+    what: Literal["failure", "snippet"]
     id: str
     last_seen: float = Field(description="Seconds since the epoch")
     worth: float
@@ -56,7 +56,7 @@ class MemoryStats(Out):
     used: int
     helped: int
     harmed: int
-    skills: int
+    snippets: int
 
 
 async def _read(
@@ -136,7 +136,7 @@ async def forget_memory(
 def _shape(record: FailureRecord | SnippetRecord) -> MemoryShape:
     fields: dict[str, Any] = jsonable(record)
     return MemoryShape(
-        what="skill" if isinstance(record, SnippetRecord) else "failure",
+        what="snippet" if isinstance(record, SnippetRecord) else "failure",
         id=record.id,
         last_seen=record.last_seen,
         worth=round(record.worth, 3),

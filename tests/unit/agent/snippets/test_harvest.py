@@ -1,6 +1,6 @@
 from pathlib import PurePosixPath
 
-from assay.agent.snippets import skills_in
+from assay.agent.snippets import snippets_in
 from assay.contracts.lessons import Snippet
 from assay.contracts.workspace import Tree, TreeFile
 
@@ -72,7 +72,7 @@ def harvest(files: dict[str, str], tests: tuple[str, ...] = ("test_words.py",)) 
     whole = {PurePosixPath(name): TreeFile(text.encode()) for name, text in files.items()}
     paths = tuple(PurePosixPath(name) for name in tests)
     before = Tree(files={path: whole[path] for path in paths})
-    return list(skills_in(before, Tree(files=whole), paths))
+    return list(snippets_in(before, Tree(files=whole), paths))
 
 
 def test_what_stands_alone_is_cut_out_with_its_own_tests() -> None:
@@ -99,9 +99,9 @@ def test_names_that_one_test_needs_stay_together() -> None:
         "import words\n\n\ndef test_both():\n    assert words.slug(words.initials('A b')) == 'a'\n"
     )
 
-    (skill,) = harvest({"words.py": MODULE, "test_words.py": tests})
+    (snippet,) = harvest({"words.py": MODULE, "test_words.py": tests})
 
-    assert skill.names == ("slug", "initials")
+    assert snippet.names == ("slug", "initials")
 
 
 def test_what_leans_on_the_project_is_no_helper() -> None:
@@ -131,4 +131,4 @@ def test_what_was_there_before_is_nobodys_achievement() -> None:
         }
     )
 
-    assert not list(skills_in(tree, tree, (PurePosixPath("test_words.py"),)))
+    assert not list(snippets_in(tree, tree, (PurePosixPath("test_words.py"),)))

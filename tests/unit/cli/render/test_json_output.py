@@ -91,7 +91,7 @@ def test_an_event_is_its_kind_and_its_fields() -> None:
         "targets": ["slugify.py", "README.md"],
         "checks": [CHECK],
         "lessons": ["str.encode('ascii') raises on accents: pass 'ignore'"],
-        "skills": ["fold_accents"],
+        "snippets": ["fold_accents"],
         "baseline": "",
     }
 

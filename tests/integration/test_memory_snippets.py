@@ -144,7 +144,7 @@ class Workshop:
 
     def put(self, **changes: str) -> None:
         """Put a helper on the shelf, as an earlier run would have, and time has changed it."""
-        skill = Snippet(
+        snippet = Snippet(
             names=("slug",),
             purpose="Write words.py with slug(title), which turns a title into a slug",
             path=PurePosixPath("words.py"),
@@ -152,7 +152,7 @@ class Workshop:
             test_path=PurePosixPath("test_words.py"),
             test=TEST_SLUG,
         )
-        record = snippet_record_of(replace(skill, **changes), current_scope(), time.time())
+        record = snippet_record_of(replace(snippet, **changes), current_scope(), time.time())
         assert record is not None
         store = SqliteStore(self.settings.state_dir / MEMORY, None)
         store.change_snippet(record.id, lambda _: record)
@@ -174,7 +174,7 @@ async def test_a_later_goal_makes_use_of_a_helper_that_was_tested_again(workshop
 
     outcome, planned = await workshop.second_goal()
 
-    assert planned.skills == ("slug",)
+    assert planned.snippets == ("slug",)
     assert outcome.accepted
     used = next(record for record in workshop.shelf() if record.id == kept.id)
     # Passed before it was kept, before it was offered, and once more in what was accepted now.
@@ -186,7 +186,7 @@ async def test_a_helper_that_has_rotted_is_not_offered_and_retires(workshop: Wor
 
     outcome, planned = await workshop.second_goal()
 
-    assert planned.skills == ()
+    assert planned.snippets == ()
     assert not outcome.accepted
     assert [record.retired for record in workshop.shelf()] == ["rotten"]
 
@@ -196,7 +196,7 @@ async def test_a_helper_whose_test_says_nothing_is_not_offered(workshop: Worksho
 
     _, planned = await workshop.second_goal()
 
-    assert planned.skills == ()
+    assert planned.snippets == ()
 
 
 async def test_what_the_screen_has_something_against_is_not_offered(
@@ -206,7 +206,7 @@ async def test_what_the_screen_has_something_against_is_not_offered(
 
     _, planned = await workshop.second_goal()
 
-    assert planned.skills == ()
+    assert planned.snippets == ()
     assert [record.retired for record in workshop.shelf()] == [""]
 
 
@@ -218,7 +218,7 @@ async def test_nothing_is_kept_or_offered_where_memory_is_off(workshop: Workshop
     _, off = await workshop.second_goal(memory="off")
     _, at_the_action = await workshop.second_goal(memory="action")
 
-    assert off.skills == at_the_action.skills == ()
+    assert off.snippets == at_the_action.snippets == ()
 
 
 @pytest.mark.slow
