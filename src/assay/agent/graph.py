@@ -43,6 +43,10 @@ STEPS: Final[dict[str, _Work]] = {
     "verify": verify,
     "reflect": reflect,
 }
+NEXT: Final = "next"
+AGAIN: Final = "again"
+OVER: Final = "over"
+"""Conditions of edges. Each step can end the run, for example if the budget is used up."""
 
 
 class _Channels(TypedDict):
@@ -164,19 +168,17 @@ def _assemble(
     graph = StateGraph(_Channels)
     for name, work in STEPS.items():
         graph.add_node(name, step_of(work))  # pyright: ignore[reportUnknownMemberType] - loosely typed there
-    # Edges without conditions: after the end of a run, the remaining steps return the state
-    # unchanged. This costs less than a condition after each step.
-    for before, after in pairwise((START, *STEPS)):
-        graph.add_edge(before, after)
-    graph.add_conditional_edges("reflect", _again, {"again": "code", "over": END})
+    first, *_, last = STEPS
+    graph.add_edge(START, first)
+    for before, after in pairwise(STEPS):
+        graph.add_conditional_edges(before, _unless_over(NEXT), {NEXT: after, OVER: END})
+    graph.add_conditional_edges(last, _unless_over(AGAIN), {AGAIN: "code", OVER: END})
     return graph
 
 
 def _node(deps: RunDeps, work: _Work) -> _Step:
     async def take_step(state: _Channels) -> _Channels:
         before = STATE.validate_python(state["state"])
-        if before.ending is not None:
-            return state
         context = StepContext(deps=deps, state=before)
         try:
             after = await work(context)
@@ -187,9 +189,12 @@ def _node(deps: RunDeps, work: _Work) -> _Step:
     return take_step
 
 
-async def _again(state: _Channels) -> str:
+def _unless_over(onward: str) -> Callable[[_Channels], Awaitable[str]]:
     # Asynchronous although it awaits nothing: LangGraph runs synchronous functions in a thread.
-    return "again" if state["state"]["ending"] is None else "over"
+    async def choose(state: _Channels) -> str:
+        return onward if state["state"]["ending"] is None else OVER
+
+    return choose
 
 
 async def run_graph(deps: RunDeps, checkpoints: Path) -> tuple[RunResult, Plan]:

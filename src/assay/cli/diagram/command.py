@@ -168,20 +168,20 @@ def picture_of_parts(settings: "Settings", usable: tuple["Availability", ...]) -
 
 
 def picture_of_agent() -> Picture:
-    """Return the agent's graph as compiled.
+    """Return the agent's graph as compiled, with the end of a run only after its last step.
 
     Raises:
         MissingExtraError: If LangGraph is not installed.
     """
-    from assay.agent.graph import STEPS, describe_passages
+    from assay.agent.graph import NEXT, STEPS, describe_passages
 
-    passages = describe_passages()
+    *early, _ = STEPS
     steps = [
         Node(id=name, title=name, about=_first_sentence(work), kind="step")
         for name, work in STEPS.items()
     ]
     return Picture(
-        title="The agent's graph",
+        title="The agent's graph; each step can also end the run",
         nodes=(
             Node(id=_BEGIN, title="goal", kind="end"),
             *steps,
@@ -191,10 +191,11 @@ def picture_of_agent() -> Picture:
             Arrow(
                 source=passage.source or _BEGIN,
                 target=passage.target or _END,
-                label=passage.condition,
-                sometimes=bool(passage.condition),
+                label="" if passage.condition == NEXT else passage.condition,
+                sometimes=passage.condition not in {"", NEXT},
             )
-            for passage in passages
+            for passage in describe_passages()
+            if passage.target or passage.source not in early
         ),
     )
 

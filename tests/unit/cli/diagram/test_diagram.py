@@ -63,10 +63,14 @@ def test_the_graph_of_the_agent_is_the_compiled_one() -> None:
     picture = picture_of_agent()
 
     drawn = {(arrow.source, arrow.target, arrow.label) for arrow in picture.arrows}
-    assert drawn == {
-        (each.source or "begin", each.target or "end", each.condition)
+    compiled = {
+        (each.source or "begin", each.target or "end", each.condition.removeprefix("next"))
         for each in describe_passages()
     }
+    *early, last = STEPS
+    assert compiled - drawn == {(step, "end", "over") for step in early}
+    assert drawn - compiled == set()
+    assert (last, "end", "over") in drawn
     assert [node.id for node in picture.nodes] == ["begin", *STEPS, "end"]
     assert all(node.about for node in picture.nodes if node.kind == "step")
 
