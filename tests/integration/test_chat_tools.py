@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 
-from assay.chat.open_session import ChatCallbacks, open_conversation
+from assay.chat.open_session import open_chat_session, open_resources
 from assay.contracts.chat import ChatEvent, ToolAsk, ToolUsed
 from assay.settings.load import SandboxSettings, Settings
 from assay.settings.sections import ForeignServerSettings, ToolSettings
@@ -62,14 +62,16 @@ async def test_a_conversation_goes_on_whatever_its_tools_do(
         asked.append(ask.tool)
         return True
 
-    company = ChatCallbacks(
-        listeners=(hear,), approve=approve, project=tmp_path, on_notice=told.append
-    )
     session = SessionStore(settings.state_dir).create()
-    async with open_conversation(
-        session, settings, company, model=a_model(tmp_path)
-    ) as conversation:
-        ended = await conversation.dialogue.say("Use your tools.")
+    async with open_chat_session(
+        session,
+        settings,
+        open_resources(settings, project=tmp_path, on_notice=told.append),
+        model=a_model(tmp_path),
+        listeners=(hear,),
+        approve=approve,
+    ) as chat:
+        ended = await chat.say("Use your tools.")
 
     assert ended.status == "answered"
     assert [event.tool for event in used] == list(CALLS)

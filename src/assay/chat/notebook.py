@@ -4,9 +4,9 @@ The output of a running cell is passed on as events; its beginning is kept and s
 """
 
 import codecs
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from assay.asyncx.owned_context import OwnedContext
@@ -30,21 +30,7 @@ del _assay_prelude
 
 OnCell = Callable[[int, int], None]
 """Called before a cell runs again, with its number and the total number of cells."""
-
-
-def ignore_cell(number: int, cells: int) -> None:
-    """Ignore progress."""
-    del number, cells
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenNotebook:
-    """A sandbox with a running interpreter."""
-
-    sandbox: Sandbox
-    interpreter: Interpreter
-    results: tuple[CellResult, ...]
-    """The results of the restored cells."""
+_Opened = tuple[Sandbox, Interpreter]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,69 +39,52 @@ class Notebook:
 
     backend: SandboxBackend
     limits: Limits
-    seat: OwnedContext[OpenNotebook]
+    owner: OwnedContext[_Opened]
     equipment: SandboxSpec = DEFAULT_SPEC
-    _open: OpenNotebook | None = None
-
-    @property
-    def is_open(self) -> bool:
-        return self._open is not None
+    _open: _Opened | None = None
 
     @property
     def sandbox(self) -> Sandbox | None:
-        return self._open.sandbox if self._open else None
+        """The sandbox, while the notebook is open."""
+        return self._open[0] if self._open else None
 
     async def open(
-        self, files: Tree, cells: Iterable[str] = (), *, on_cell: OnCell = ignore_cell
-    ) -> tuple[CellResult, ...]:
-        """Start a new interpreter with these files and run these cells; returns their results.
-
-        Raises:
-            SandboxUnavailableError: If no sandbox can be opened.
-            PackageError: If a package of the spec cannot be installed.
-            WorkspaceError: If the files do not fit into it.
-        """
-        await self.close()
-        return await self._take(self.equipment, files, tuple(cells), on_cell)
-
-    async def equip(
         self,
-        equipment: SandboxSpec,
         files: Tree,
-        cells: Iterable[str],
+        cells: Sequence[str],
         *,
-        on_cell: OnCell = ignore_cell,
+        packages: tuple[str, ...] = (),
+        on_cell: OnCell,
     ) -> tuple[CellResult, ...]:
-        """Start a new interpreter with another sandbox spec; on failure, the old one stays.
+        """Start a new interpreter with these files and run these cells; return their results.
+
+        The packages are added to those that the notebook has. On failure, the old interpreter and
+        the old packages stay.
 
         Raises:
+            UsageError: If a package name is malformed.
             SandboxUnavailableError: If no sandbox can be opened.
             PackageError: If a package cannot be installed.
             WorkspaceError: If the files do not fit into it.
         """
-        results = await self._take(equipment, files, tuple(cells), on_cell)
+        wanted = tuple(dict.fromkeys((*self.equipment.packages, *packages)))
+        equipment = replace(self.equipment, packages=wanted)
+        results: list[CellResult] = []
+
+        @asynccontextmanager
+        async def restore() -> AsyncGenerator[_Opened]:
+            async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
+                await write_tree(sandbox, files)
+                async with sandbox.open_interpreter() as interpreter:
+                    await interpreter.run_cell(_PRELUDE)
+                    for number, cell in enumerate(cells, 1):
+                        on_cell(number, len(cells))
+                        results.append(await interpreter.run_cell(cell))
+                    yield sandbox, interpreter
+
+        self._open = await self.owner.take(restore())
         self.equipment = equipment
-        return results
-
-    async def _take(
-        self, equipment: SandboxSpec, files: Tree, cells: tuple[str, ...], on_cell: OnCell
-    ) -> tuple[CellResult, ...]:
-        self._open = await self.seat.take(self._opened(equipment, files, cells, on_cell))
-        return self._open.results
-
-    @asynccontextmanager
-    async def _opened(
-        self, equipment: SandboxSpec, files: Tree, cells: tuple[str, ...], on_cell: OnCell
-    ) -> AsyncGenerator[OpenNotebook]:
-        async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
-            await write_tree(sandbox, files)
-            async with sandbox.open_interpreter() as interpreter:
-                await interpreter.run_cell(_PRELUDE)
-                results: list[CellResult] = []
-                for number, cell in enumerate(cells, 1):
-                    on_cell(number, len(cells))
-                    results.append(await interpreter.run_cell(cell))
-                yield OpenNotebook(sandbox=sandbox, interpreter=interpreter, results=tuple(results))
+        return tuple(results)
 
     async def run(self, code: str, on_output: OnOutput) -> CellResult:
         """Run a cell.
@@ -123,12 +92,12 @@ class Notebook:
         Raises:
             SandboxUnavailableError: If the interpreter is gone; the notebook is closed then.
         """
-        async with self.in_use() as used:
-            return await used.interpreter.run_cell(code, on_output=on_output)
+        async with self.in_use() as (_, interpreter):
+            return await interpreter.run_cell(code, on_output=on_output)
 
     @asynccontextmanager
-    async def in_use(self) -> AsyncGenerator[OpenNotebook]:
-        """Yield the open notebook; if its sandbox is gone, close it.
+    async def in_use(self) -> AsyncGenerator[_Opened]:
+        """Yield the sandbox and the interpreter; if the sandbox is gone, close the notebook.
 
         Raises:
             SandboxUnavailableError: If it is closed, or its sandbox is gone.
@@ -144,7 +113,7 @@ class Notebook:
     async def close(self) -> None:
         """End the interpreter and all processes in its sandbox."""
         self._open = None
-        await self.seat.vacate()
+        await self.owner.vacate()
 
 
 _KEPT_CHARS: Final = 64_000

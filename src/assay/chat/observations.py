@@ -4,16 +4,14 @@ Also makes short previews of files that a user loads. The sandbox reads them, ne
 """
 
 from base64 import b64encode
-from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.artifacts import media_type_of
-from assay.contracts.chat import ArtifactSource, CellEnded, StoredArtifact
+from assay.contracts.chat import ArtifactSource, StoredArtifact
 from assay.contracts.errors import WorkspaceError
-from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import CellResult, PythonCode, Reason, RichOutput
 from assay.contracts.messages import Picture
 from assay.contracts.ports import ChatLog, Sandbox
@@ -124,56 +122,32 @@ def describe(result: CellResult, artifacts: list[StoredArtifact]) -> str:
     """Return all results as text, in reading order."""
     execution = result.execution
     parts = [execution.stdout.rstrip(), execution.stderr.rstrip()]
-    parts += [output.text for output in result.outputs if _is_worth_reading(output)]
+    # The text of a figure says no more than its mention.
+    parts += [
+        output.text
+        for output in result.outputs
+        if output.kind == "value" or not any(form in output.forms for form in _PICTURES)
+    ]
     if result.error is not None:
         parts.append("\n".join(result.error.traceback) or result.error.message)
     parts += [_ENDINGS[execution.reason]] if execution.reason in _ENDINGS else []
     parts += [_ROLLED_BACK] if result.state == "rolled_back" else []
-    parts += [_mention(artifact) for artifact in artifacts]
+    for artifact in artifacts:
+        if artifact.source == "figure":
+            parts.append("[figure shown]")
+        elif artifact.source == "file":
+            parts.append(f"[wrote {artifact.path}, {artifact.size_bytes} bytes]")
+        # The output already has the text of a table.
     text = trim("\n".join(part for part in parts if part), max_chars=_OBSERVATION_CHARS)
     if execution.truncated:
         text += "\n[it printed more than was kept]"
     return text or "(the cell ran and printed nothing)"
 
 
-def lost(turn: int, step: int, code: str, observation: str) -> CellEnded:
-    """Return the event for a cell that did not run, did not end, or crashed its interpreter."""
-    return CellEnded(
-        turn=turn,
-        step=step,
-        code=code,
-        observation=observation,
-        failed=True,
-        kept=False,
-        artifacts=(),
-        duration_s=0.0,
-    )
-
-
 def interrupted(printed: str) -> str:
     """Return the text for a cell that the user interrupted, with its output so far."""
     parts = (trim(printed.rstrip(), max_chars=_OBSERVATION_CHARS), _ENDINGS[Reason.CANCELLED])
     return "\n".join(part for part in parts if part)
-
-
-def listed(findings: Sequence[ScreenFinding]) -> str:
-    """List the screening findings for a cell, one per line."""
-    return "\n".join(f"- line {found.line}: {found.explanation}" for found in findings)
-
-
-def _is_worth_reading(output: RichOutput) -> bool:
-    """Whether the text says more than the mention of a figure."""
-    return output.kind == "value" or not any(form in output.forms for form in _PICTURES)
-
-
-def _mention(artifact: StoredArtifact) -> str:
-    match artifact.source:
-        case "figure":
-            return "[figure shown]"
-        case "table":
-            return ""  # the output already has its text
-        case "file":
-            return f"[wrote {artifact.path}, {artifact.size_bytes} bytes]"
 
 
 _CHARS: Final = 1_500

@@ -109,25 +109,27 @@ def _whole(turn: Turn, *, by_calls: bool) -> tuple[Message, ...]:
         if isinstance(step, CellEnded):
             block = Block(before=next(thoughts, ""), code=step.code)
             output = trim(step.observation, max_chars=_OBSERVATION_CHARS)
-            call = f"cell-{turn.number}-{number}"
-            messages += _called(block, output, call) if by_calls else _written(block, output)
+            if by_calls:
+                call = ToolCall(
+                    id=f"cell-{turn.number}-{number}",
+                    name=CELL_TOOL.name,
+                    arguments={"code": block.code},
+                )
+                messages += (
+                    Message(role="assistant", text=block.before, tool_calls=(call,)),
+                    Message(role="tool", answers=call.id, text=output),
+                )
+            else:
+                messages += (
+                    Message(role="assistant", text=block.as_written),
+                    user(f"Output of the cell:\n{output}"),
+                )
         else:
             messages.append(Message(role="assistant", text=step.thought or f"(used {step.tool})"))
             output = trim(step.answer, max_chars=_OBSERVATION_CHARS)
             messages.append(user(f"Answer of `{step.tool}`:\n{output}"))
     messages.append(Message(role="assistant", text=turn.answer or "(no answer)"))
     return tuple(messages)
-
-
-def _written(block: Block, output: str) -> tuple[Message, Message]:
-    said = Message(role="assistant", text=block.as_written)
-    return said, user(f"Output of the cell:\n{output}")
-
-
-def _called(block: Block, output: str, call: str) -> tuple[Message, Message]:
-    made = ToolCall(id=call, name=CELL_TOOL.name, arguments={"code": block.code})
-    said = Message(role="assistant", text=block.before, tool_calls=(made,))
-    return said, Message(role="tool", answers=call, text=output)
 
 
 def _in_short(turns: list[Turn], *, max_chars: int) -> tuple[Message, ...]:

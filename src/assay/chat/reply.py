@@ -5,16 +5,17 @@ Parses a reply into cells and text, and adds hints for missing modules.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from assay.chat.config import CellForm
 from assay.contracts.chat import READY_NAMES
-from assay.contracts.events import ScreenFinding
 from assay.contracts.execution import CellResult
 from assay.contracts.messages import ModelFacts, ToolCall, ToolSpec
 from assay.contracts.ports import Screen
+
+CellForm = Literal["auto", "calls", "blocks"]
+"""`auto`: tool calls if the model makes native calls and does not run on this machine."""
 
 _RUN: Final = frozenset({"python", "py", "python3", "ipython"})
 """Labels of blocks that are run; a block with any other label, such as `python example`, is not."""
@@ -117,12 +118,15 @@ _MISSING: Final = re.compile(
 )
 
 
-def screened(screen: Screen, code: str) -> tuple[ScreenFinding, ...]:
-    """Screen a cell, with a first line that imports the names that cells find preloaded."""
+def screened(screen: Screen, code: str) -> str:
+    """Screen a cell, with a first line that imports the names that cells find preloaded.
+
+    Returns the findings, one per line.
+    """
     ahead = "; ".join(f"import {module} as {name}" for name, module in READY_NAMES)
     text = f"{ahead}\n{code}"
     found = screen(PurePosixPath("cell.py"), text.encode("utf-8", "replace"))
-    return tuple(replace(one, line=one.line - 1) for one in found if one.line > 1)
+    return "\n".join(f"- line {one.line - 1}: {one.explanation}" for one in found if one.line > 1)
 
 
 def takes_calls(facts: ModelFacts, form: CellForm) -> bool:

@@ -1,15 +1,17 @@
 """The turn loop of a chat session: the model runs cells, reads their results, and answers."""
 
 import json
+import stat
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import anyio
+from anyio import to_thread
 
 from assay.agent.prompt_builder import shortened, user
-from assay.chat.config import Approve, ChatConfig, approve_nothing
 from assay.chat.notebook import Notebook, Printer
 from assay.chat.observations import (
     MOST_PICTURES,
@@ -18,9 +20,7 @@ from assay.chat.observations import (
     interrupted,
     keep_shown,
     keep_written,
-    listed,
     look_around,
-    lost,
     pictures_in,
     preview,
 )
@@ -42,7 +42,6 @@ from assay.contracts.chat import (
     CellEnded,
     CellStarted,
     ChatEvent,
-    FailureType,
     FileLoaded,
     History,
     ModelChosen,
@@ -70,35 +69,33 @@ from assay.contracts.errors import (
     ToolError,
     UsageError,
 )
-from assay.contracts.execution import CellResult, SandboxSpec
+from assay.contracts.execution import CellResult
 from assay.contracts.messages import Message, Picture, Reply, Request, ToolCall, Usage
-from assay.contracts.ports import ChatLog, Model, Sandbox, Screen, Tool
+from assay.contracts.ports import ChatLog, Model, Screen
+from assay.settings.load import ChatSettings
 from assay.text.formatting import trim
+from assay.tools.discover import RegisteredTool
 
 
 def turn_error(error: AssayError) -> TurnError:
     """Return the stored form of an error that ended a turn."""
-    limited = isinstance(error, ModelUnavailableError | BudgetExceededError)
-    retry_after_s = error.retry_after_s if limited else None
-    return TurnError(
-        type=_type_of(error), detail=str(error), hint=error.hint, retry_after_s=retry_after_s
-    )
-
-
-def _type_of(error: AssayError) -> FailureType:
+    retry_after_s: float | None = None
     match error:
         case ModelUnavailableError():
-            return "model-rate-limited" if error.rate_limited else "model-unavailable"
+            kind = "model-rate-limited" if error.rate_limited else "model-unavailable"
+            retry_after_s = error.retry_after_s
         case ContextOverflowError():
-            return "context-too-long"
+            kind = "context-too-long"
         case ModelRefusedError():
-            return "model-refused"
+            kind = "model-refused"
         case BudgetExceededError():
-            return "quota-exceeded"
+            kind = "quota-exceeded"
+            retry_after_s = error.retry_after_s
         case SandboxUnavailableError() | IsolationUnavailableError():
-            return "executor-unavailable"
+            kind = "executor-unavailable"
         case _:
-            return "failed"
+            kind = "failed"
+    return TurnError(type=kind, detail=str(error), hint=error.hint, retry_after_s=retry_after_s)
 
 
 _ANSWER_CHARS: Final = 8_000
@@ -116,11 +113,22 @@ _FIGURES: Final = "The newest figures of the cells:"
 _AGAIN: Final = "That is the cell you ran before. Answer in plain words, without code."
 
 
+Approve = Callable[[ToolAsk], Awaitable[bool]]
+"""Asks the user; False blocks the tool call."""
+LARGEST_FILE: Final = 256 << 20
+
+
+async def approve_nothing(ask: ToolAsk) -> bool:
+    """Reject every tool call, because there is no user to ask."""
+    del ask
+    return False
+
+
 @dataclass(slots=True, kw_only=True)
-class _TurnContext:
+class _Turn:
     """The state of the current turn."""
 
-    turn: int
+    number: int
     messages: tuple[Message, ...]
     step: int = 0
     failures: int = 0
@@ -133,37 +141,51 @@ class _TurnContext:
     pictures: tuple[Picture, ...] = ()
     """The newest figures, which the model has not received yet."""
 
+    def cell_ended(
+        self,
+        code: str,
+        observation: str,
+        result: CellResult | None = None,
+        artifacts: Sequence[StoredArtifact] = (),
+    ) -> CellEnded:
+        """Return the event for a cell.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatDeps:
-    """The dependencies of a session, which `assay.chat.open_session` builds."""
+        Without a result, the cell did not run, did not end, or crashed its interpreter.
+        """
+        return CellEnded(
+            turn=self.number,
+            step=self.step,
+            code=code,
+            observation=observation,
+            failed=result is None or not result.succeeded,
+            kept=result is not None and result.state == "kept",
+            artifacts=tuple(artifacts),
+            duration_s=result.execution.duration_s if result else 0.0,
+        )
 
-    notebook: Notebook
-    record: ChatLog
-    screen: Screen
-    tools: tuple[Tool, ...] = ()
-    config: ChatConfig = field(default_factory=ChatConfig)
-    approve: Approve = approve_nothing
+    def add(self, *messages: Message) -> None:
+        """Add messages for the next request."""
+        earlier = self.messages
+        if any(message.pictures for message in messages):
+            # Only the newest figures are sent, because each one costs tokens in every request.
+            earlier = tuple(replace(message, pictures=()) for message in earlier)
+        self.messages = (*earlier, *messages)
 
 
+@dataclass(slots=True, kw_only=True)
 class ChatSession:
     """One session: one history, one notebook, one model at a time, and one turn at a time."""
 
-    def __init__(self, parts: ChatDeps, model: Model, history: History) -> None:
-        self.model = model
-        self.history = history
-        self._notebook = parts.notebook
-        self._record = parts.record
-        self._screen = parts.screen
-        self._tools = {tool.spec.name: tool for tool in parts.tools}
-        self._config = parts.config
-        self._approve = parts.approve
-        self._scope: anyio.CancelScope | None = None
-
-    @property
-    def sandbox(self) -> Sandbox | None:
-        """The sandbox of the notebook, while it is open."""
-        return self._notebook.sandbox
+    model: Model
+    history: History
+    notebook: Notebook
+    log: ChatLog
+    screen: Screen
+    settings: ChatSettings
+    tools: Mapping[str, RegisteredTool]
+    open_model: Callable[[str], Awaitable[Model]]
+    approve: Approve = approve_nothing
+    _scope: anyio.CancelScope | None = None
 
     async def say(self, message: str, instructions: str = "") -> TurnEnded:
         """Run one turn. An error ends the turn and is recorded in it; the session continues.
@@ -182,9 +204,11 @@ class ChatSession:
             try:
                 return await self._answer(turn, instructions)
             except ContextOverflowError as error:
-                return self._fail(turn, f"This has become too long for the model: {error}", error)
+                text = f"This has become too long for the model: {error}"
+                return self._end(turn, "failed", text, error=error)
             except AssayError as error:
-                return self._fail(turn, f"{error}{_hinted(error)}", error)
+                hint = f"\nhint: {error.hint}" if error.hint else ""
+                return self._end(turn, "failed", f"{error}{hint}", error=error)
             except anyio.get_cancelled_exc_class():
                 if not self._scope.cancel_called:
                     self._end(turn, "interrupted", "The turn was interrupted.")
@@ -196,6 +220,16 @@ class ChatSession:
         if self._scope is not None:
             self._scope.cancel()
 
+    async def load_file(self, source: Path) -> FileLoaded:
+        """Copy a file from this machine into the workspace, under its own name.
+
+        Raises:
+            UsageError: If the file cannot be read, or is too large.
+            WorkspaceError: If the file does not fit into the workspace.
+        """
+        content = await to_thread.run_sync(read_upload, source)
+        return await self.load(PurePosixPath(source.name), content)
+
     async def load(self, path: PurePosixPath, content: bytes) -> FileLoaded:
         """Write a user's file into the workspace, and store it for later interpreters.
 
@@ -205,10 +239,10 @@ class ChatSession:
             SandboxUnavailableError: If no sandbox is open and none can be opened.
         """
         await self._look_around()
-        async with self._notebook.in_use() as used:
-            await used.sandbox.write_file(path, content)
-            await self._record.keep_file(path, content)
-            about = await preview(used.sandbox, path, content)
+        async with self.notebook.in_use() as (sandbox, _):
+            await sandbox.write_file(path, content)
+            await self.log.keep_file(path, content)
+            about = await preview(sandbox, path, content)
         loaded = FileLoaded(path=str(path), size_bytes=len(content), about=about)
         self._tell(loaded)
         return loaded
@@ -225,8 +259,8 @@ class ChatSession:
         undone = TurnUndone(turn=last.number)
         self._tell(undone)
         if any(cell.kept for cell in last.cells):
-            await self._notebook.close()
-            await self._ensure_open("a turn was undone")
+            await self.notebook.close()
+            await self._rebuild("a turn was undone")
         return undone
 
     async def add_packages(self, packages: tuple[str, ...]) -> PackagesAdded:
@@ -237,18 +271,13 @@ class ChatSession:
             PackageError: If one cannot be installed; everything stays as it was.
             SandboxUnavailableError: If no sandbox can be opened, or the backend installs nothing.
         """
-        given = self._notebook.equipment
-        wanted = SandboxSpec(
-            packages=tuple(dict.fromkeys((*given.packages, *packages))), hosts=given.hosts
-        )
-        cells = self.history.kept_cells
-        files = await self._record.files()
-        codes = [cell.code for cell in cells]
-        results = await self._notebook.equip(wanted, files, codes, on_cell=self._on_restoring)
         added = PackagesAdded(packages=packages)
-        self._tell(added)
-        self._tell_rebuilt("packages were added", cells, results)
+        await self._rebuild("packages were added", added)
         return added
+
+    async def use_model(self, name: str) -> None:
+        """Switch to another model for later replies; if it cannot be opened, the old one stays."""
+        self.choose(await self.open_model(name))
 
     def choose(self, model: Model) -> None:
         """Use another model from the next reply on."""
@@ -261,285 +290,247 @@ class ChatSession:
         await self._ensure_open("the session was closed")
 
     def _tell(self, event: ChatEvent) -> None:
-        self._record.emit(event)
+        self.log.emit(event)
         self.history = self.history.after(event)
 
     def _end(
-        self, turn: int, status: TurnStatus, text: str, usage: Usage | None = None
+        self,
+        turn: int,
+        status: TurnStatus,
+        text: str,
+        *,
+        usage: Usage | None = None,
+        error: AssayError | None = None,
     ) -> TurnEnded:
-        ended = TurnEnded(turn=turn, status=status, text=text, usage=usage or Usage())
-        self._tell(ended)
-        return ended
-
-    def _fail(self, turn: int, text: str, error: AssayError) -> TurnEnded:
         ended = TurnEnded(
-            turn=turn, status="failed", text=text, usage=Usage(), error=turn_error(error)
+            turn=turn,
+            status=status,
+            text=text,
+            usage=usage or Usage(),
+            error=turn_error(error) if error else None,
         )
         self._tell(ended)
         return ended
 
-    async def _answer(self, turn: int, instructions: str) -> TurnEnded:
+    async def _answer(self, number: int, instructions: str) -> TurnEnded:
         by_calls = self._by_calls
         messages = opening(
             self.history, self.model.facts, by_calls=by_calls, instructions=instructions
         )
-        sitting = _TurnContext(turn=turn, messages=messages)
+        turn = _Turn(number=number, messages=messages)
         while True:
-            reply = await self._ask(sitting)
+            reply = await self._ask(turn)
             text, calls = reply.message.text, reply.message.tool_calls
             said = say_only(text) if by_calls else read_reply(text)
-            last = sitting.step >= self._config.steps
-            if last or not (calls or said.blocks):
-                status = "answered" if said.prose else "out_of_steps"
-                return self._end(turn, status, _answer_of(said, sitting), reply.usage)
+            if turn.step >= self.settings.steps or not (calls or said.blocks):
+                if said.prose:
+                    return self._end(number, "answered", said.text, usage=reply.usage)
+                text = (
+                    f"No answer after {turn.step - 1} steps; what the cells printed stands above."
+                )
+                return self._end(number, "out_of_steps", text, usage=reply.usage)
             if calls:
-                await self._use_tools(sitting, reply, said)
+                await self._use_tools(turn, reply, said)
             else:
-                told = await self._run_blocks(sitting, said, reply.usage)
-                self._hear(sitting, Message(role="assistant", text=said.as_written), *told)
+                told = await self._run_blocks(turn, said, reply.usage)
+                turn.add(Message(role="assistant", text=said.as_written), *told)
 
     @property
     def _by_calls(self) -> bool:
-        return takes_calls(self.model.facts, self._config.cells)
+        return takes_calls(self.model.facts, self.settings.cells)
 
-    async def _ask(self, sitting: _TurnContext) -> Reply:
+    async def _ask(self, turn: _Turn) -> Reply:
         facts = self.model.facts
-        tools = tuple(tool.spec for tool in self._tools.values())
+        tools = tuple(each.tool.spec for each in self.tools.values())
         request = Request(
-            messages=shortened(sitting.messages, facts),
+            messages=shortened(turn.messages, facts),
             tools=(CELL_TOOL, *tools) if self._by_calls else tools,
             temperature=0.0 if facts.local else None,
-            prefill=CELL_BEGINS if facts.supports_prefill and sitting.mending else "",
+            prefill=CELL_BEGINS if facts.supports_prefill and turn.mending else "",
         )
-        sitting.step += 1
+        turn.step += 1
+        return await self.model.reply(
+            request, on_text=lambda text: self._tell(ReplyDelta(text=text))
+        )
 
-        def pass_on(text: str) -> None:
-            self._tell(ReplyDelta(text=text))
-
-        return await self.model.reply(request, on_text=pass_on)
-
-    async def _run_blocks(
-        self, sitting: _TurnContext, said: ChatReply, usage: Usage
-    ) -> tuple[Message, ...]:
+    async def _run_blocks(self, turn: _Turn, said: ChatReply, usage: Usage) -> tuple[Message, ...]:
         """Run the cells of a reply in order; returns the messages with their results."""
         cells: list[CellEnded] = []
         for number, block in enumerate(said.blocks, 1):
             remark = said.after if number == len(said.blocks) else ""
-            cells.append(await self._run(sitting, block, usage, remark=remark))
+            cells.append(await self._run(turn, block, usage, remark=remark))
             usage = Usage()  # reported only once, with the first
         failed = any(cell.failed for cell in cells)
         observations = [cell.observation for cell in cells]
         seen = observed(observations, failed=failed, small=self.model.facts.local)
-        seen = replace(seen, pictures=self._take_pictures(sitting))
-        return (seen, *self._after_cells(sitting, cells))
+        seen = replace(seen, pictures=self._take_pictures(turn))
+        return (seen, *self._after_cells(turn, cells))
 
-    async def _run(
-        self, sitting: _TurnContext, block: Block, usage: Usage, *, remark: str = ""
-    ) -> CellEnded:
-        """Run a cell, unless an earlier cell of the same reply has failed."""
-        turn, step, code = sitting.turn, sitting.step, block.code
+    async def _run(self, turn: _Turn, block: Block, usage: Usage, *, remark: str = "") -> CellEnded:
+        """Run a cell, unless an earlier cell of the same reply failed or screening blocks it."""
+        code, screening = block.code, self.settings.screening
         self._tell(
             CellStarted(
-                turn=turn, step=step, thought=block.before, code=code, usage=usage, remark=remark
+                turn=turn.number,
+                step=turn.step,
+                thought=block.before,
+                code=code,
+                usage=usage,
+                remark=remark,
             )
         )
-        if sitting.failed_in == step:
-            ended = lost(turn, step, code, NOT_RUN)
+        if turn.failed_in == turn.step:
+            ended = turn.cell_ended(code, NOT_RUN)
         else:
-            ended = await self._screened(sitting, code)
+            found = "" if screening == "off" else screened(self.screen, code)
+            if found and screening == "block":
+                ended = turn.cell_ended(code, _FORBIDDEN + found)
+            else:
+                ended = await self._execute(turn, code)
+                if found:
+                    ended = replace(ended, observation=f"{ended.observation}\n{_WARNED}{found}")
         if ended.failed:
-            sitting.failed_in = step
+            turn.failed_in = turn.step
         self._tell(ended)
         return ended
 
-    def _after_cells(self, sitting: _TurnContext, cells: list[CellEnded]) -> tuple[Message, ...]:
+    def _after_cells(self, turn: _Turn, cells: list[CellEnded]) -> tuple[Message, ...]:
         """Return further instructions for the model after the cells of one reply."""
         failed = any(cell.failed for cell in cells)
-        repeated = cells[-1].code == sitting.last_code and not sitting.failures
-        sitting.last_code = cells[-1].code
-        sitting.failures = sitting.failures + 1 if failed else 0
-        sitting.mending = self.model.facts.local and failed
-        if sitting.failures > self._config.repairs:
-            sitting.mending = False
+        repeated = cells[-1].code == turn.last_code and not turn.failures
+        turn.last_code = cells[-1].code
+        turn.failures = turn.failures + 1 if failed else 0
+        turn.mending = self.model.facts.local and failed
+        if turn.failures > self.settings.repairs:
+            turn.mending = False
             return (user(_STUCK),)
-        if sitting.step + 1 >= self._config.steps:
-            sitting.mending = False
+        if turn.step + 1 >= self.settings.steps:
+            turn.mending = False
             return (user(_TIRED),)
         return (user(_AGAIN),) if repeated else ()
 
-    def _take_pictures(self, sitting: _TurnContext) -> tuple[Picture, ...]:
-        taken, sitting.pictures = sitting.pictures, ()
+    def _take_pictures(self, turn: _Turn) -> tuple[Picture, ...]:
+        taken, turn.pictures = turn.pictures, ()
         return taken if self.model.facts.sees_pictures else ()
 
-    def _hear(self, sitting: _TurnContext, *messages: Message) -> None:
-        earlier = sitting.messages
-        if any(message.pictures for message in messages):
-            # Only the newest figures are sent, because each one costs tokens in every request.
-            earlier = tuple(replace(message, pictures=()) for message in earlier)
-        sitting.messages = (*earlier, *messages)
-
-    async def _screened(self, sitting: _TurnContext, code: str) -> CellEnded:
-        if self._config.screening == "off":
-            return await self._carried_out(sitting, code)
-        found = listed(screened(self._screen, code))
-        if found and self._config.screening == "block":
-            return lost(sitting.turn, sitting.step, code, _FORBIDDEN + found)
-        ended = await self._carried_out(sitting, code)
-        return _noted(ended, _WARNED + found) if found else ended
-
-    async def _carried_out(self, sitting: _TurnContext, code: str) -> CellEnded:
+    async def _execute(self, turn: _Turn, code: str) -> CellEnded:
         before = await self._look_around()
         printer = Printer(self._tell)
         try:
-            result = await self._notebook.run(code, printer)
+            result = await self.notebook.run(code, printer)
         except anyio.get_cancelled_exc_class():
-            printer.end()
-            self._tell(lost(sitting.turn, sitting.step, code, interrupted(printer.printed)))
+            self._tell(turn.cell_ended(code, interrupted(printer.end())))
             raise
         except SandboxUnavailableError as error:
             gone = f"The interpreter is gone: {error}. It is started again."
             printed = printer.end()
-            text = f"{printed.rstrip()}\n{gone}" if printed else gone
-            return lost(sitting.turn, sitting.step, code, text)
+            return turn.cell_ended(code, f"{printed.rstrip()}\n{gone}" if printed else gone)
         printer.end()
         # The cell has run, so its results are recorded even if the turn is cancelled.
         artifacts: list[StoredArtifact] = []
         with anyio.CancelScope(shield=True):
-            artifacts += await self._made_by(result, before)
-        sitting.pictures = (*sitting.pictures, *pictures_in(result.outputs))[-MOST_PICTURES:]
-        return _ended(sitting, code, result, artifacts)
-
-    async def _made_by(self, result: CellResult, before: Seen) -> list[StoredArtifact]:
-        """Store the figures, tables and files that a cell produced."""
-        made = await keep_shown(result.outputs, self._record)
-        # If the sandbox is gone, only the files are lost; the next sandbox gets the stored ones.
-        with suppress(SandboxUnavailableError):
-            async with self._notebook.in_use() as used:
-                made += await keep_written(used.sandbox, before, self._record)
-        return made
+            artifacts += await keep_shown(result.outputs, self.log)
+            # If the sandbox is gone, only the files are lost; the next one gets the stored files.
+            with suppress(SandboxUnavailableError):
+                async with self.notebook.in_use() as (sandbox, _):
+                    artifacts += await keep_written(sandbox, before, self.log)
+        turn.pictures = (*turn.pictures, *pictures_in(result.outputs))[-MOST_PICTURES:]
+        observation = describe(result, artifacts)
+        if hint := import_hint(result):
+            observation += f"\n{hint}"
+        return turn.cell_ended(code, observation, result, artifacts)
 
     async def _look_around(self) -> Seen:
         """Return the state of the workspace; reopen a notebook whose sandbox is gone."""
         with suppress(SandboxUnavailableError):
-            async with self._notebook.in_use() as used:
-                return await look_around(used.sandbox)
+            async with self.notebook.in_use() as (sandbox, _):
+                return await look_around(sandbox)
         await self._ensure_open("it had ended")
-        async with self._notebook.in_use() as used:
-            return await look_around(used.sandbox)
+        async with self.notebook.in_use() as (sandbox, _):
+            return await look_around(sandbox)
 
     async def _ensure_open(self, why: str) -> None:
-        """Open the notebook if it is closed, and restore its files and cells."""
-        if self._notebook.is_open:
-            return
+        if self.notebook.sandbox is None:
+            await self._rebuild(why)
+
+    async def _rebuild(self, why: str, added: PackagesAdded | None = None) -> None:
+        """Open a new interpreter with the session's files, packages and cells."""
         cells = self.history.kept_cells
-        files = await self._record.files()
-        codes = [cell.code for cell in cells]
-        results = await self._notebook.open(files, codes, on_cell=self._on_restoring)
-        self._tell_rebuilt(why, cells, results)
-
-    def _on_restoring(self, cell: int, cells: int) -> None:
-        self._tell(StateRestoring(cell=cell, cells=cells))
-
-    def _tell_rebuilt(
-        self, why: str, cells: tuple[CellEnded, ...], results: tuple[CellResult, ...]
-    ) -> None:
+        results = await self.notebook.open(
+            await self.log.files(),
+            [cell.code for cell in cells],
+            packages=added.packages if added else (),
+            on_cell=lambda cell, total: self._tell(StateRestoring(cell=cell, cells=total)),
+        )
+        if added:
+            self._tell(added)
         if cells:
             pairs = zip(cells, results, strict=True)
             failed = sum(not result.succeeded and not cell.failed for cell, result in pairs)
             self._tell(StateRebuilt(why=why, cells=len(cells), failed=failed))
 
-    async def _use_tools(self, sitting: _TurnContext, reply: Reply, said: ChatReply) -> None:
+    async def _use_tools(self, turn: _Turn, reply: Reply, said: ChatReply) -> None:
         """Carry out the tool calls of a reply in order, after its code blocks."""
         told: list[Message] = []
         thought, usage = said.text, reply.usage
         if said.blocks:
-            told += await self._run_blocks(sitting, said, usage)
+            told += await self._run_blocks(turn, said, usage)
             thought, usage = "", Usage()
         answers: list[Message] = []
         cells: list[CellEnded] = []
         for call in reply.message.tool_calls:
             if self._by_calls and call.name == CELL_TOOL.name and (code := code_of(call)):
-                cells.append(await self._run(sitting, Block(before=thought, code=code), usage))
+                cells.append(await self._run(turn, Block(before=thought, code=code), usage))
                 answer = cells[-1].observation
             else:
-                answer = await self._tool_answer(sitting, call, thought, usage)
+                answer, failed = await self._call_tool(call)
+                self._tell(
+                    ToolUsed(
+                        turn=turn.number,
+                        step=turn.step,
+                        thought=thought,
+                        tool=call.name,
+                        arguments=_arguments(call),
+                        answer=answer,
+                        failed=failed,
+                        usage=usage,
+                    )
+                )
             thought, usage = "", Usage()  # reported only once, with the first
             answers.append(Message(role="tool", answers=call.id, text=answer))
-        if pictures := self._take_pictures(sitting):
+        if pictures := self._take_pictures(turn):
             # Not every API accepts images in a tool result.
             told.append(replace(user(_FIGURES), pictures=pictures))
         if cells:
-            told += self._after_cells(sitting, cells)
-        elif not said.blocks and sitting.step + 1 >= self._config.steps:
+            told += self._after_cells(turn, cells)
+        elif not said.blocks and turn.step + 1 >= self.settings.steps:
             told.append(user(_TIRED))
-        self._hear(sitting, reply.message, *answers, *told)
+        turn.add(reply.message, *answers, *told)
 
-    async def _tool_answer(
-        self, sitting: _TurnContext, call: ToolCall, thought: str, usage: Usage
-    ) -> str:
-        answer, failed = await self._use(call)
-        self._tell(
-            ToolUsed(
-                turn=sitting.turn,
-                step=sitting.step,
-                thought=thought,
-                tool=call.name,
-                arguments=_arguments(call),
-                answer=answer,
-                failed=failed,
-                usage=usage,
-            )
-        )
-        return answer
-
-    async def _use(self, call: ToolCall) -> tuple[str, bool]:
+    async def _call_tool(self, call: ToolCall) -> tuple[str, bool]:
         """Return the answer of a tool, and whether the call failed."""
         if self._by_calls and call.name == CELL_TOOL.name:
             return NO_CODE, True
-        tool = self._tools.get(call.name)
-        if tool is None or call.arguments is None:
-            known = ", ".join(sorted(self._tools)) or "none"
+        registered = self.tools.get(call.name)
+        if registered is None or call.arguments is None:
+            known = ", ".join(sorted(self.tools)) or "none"
             return f"There is no such tool, or its arguments are no object. Tools: {known}.", True
-        if not await self._is_allowed(tool, call):
+        tool, allowed = registered.tool, registered.approval == "allow"
+        if registered.approval == "ask":
+            ask = ToolAsk(
+                tool=tool.spec.name, description=tool.spec.description, arguments=_arguments(call)
+            )
+            allowed = await self.approve(ask)
+        if not allowed:
             return f"`{call.name}` is not allowed here. Go on without it.", True
         await self._ensure_open("it had ended")
         printer = Printer(self._tell, keep=False)
         try:
-            async with self._notebook.in_use() as used:
-                answer = await tool.call(call.arguments, used.sandbox, on_output=printer)
+            async with self.notebook.in_use() as (sandbox, _):
+                answer = await tool.call(call.arguments, sandbox, on_output=printer)
         except (ToolError, SandboxUnavailableError) as error:
             return f"`{call.name}` failed: {error}", True
         return trim(answer, max_chars=_ANSWER_CHARS), False
-
-    async def _is_allowed(self, tool: Tool, call: ToolCall) -> bool:
-        approval = self._config.approvals.get(tool.spec.name, "ask")
-        if approval != "ask":
-            return approval == "allow"
-        ask = ToolAsk(
-            tool=tool.spec.name, description=tool.spec.description, arguments=_arguments(call)
-        )
-        return await self._approve(ask)
-
-
-def _ended(
-    sitting: _TurnContext, code: str, result: CellResult, artifacts: list[StoredArtifact]
-) -> CellEnded:
-    ended = CellEnded(
-        turn=sitting.turn,
-        step=sitting.step,
-        code=code,
-        observation=describe(result, artifacts),
-        failed=not result.succeeded,
-        kept=result.state == "kept",
-        artifacts=tuple(artifacts),
-        duration_s=result.execution.duration_s,
-    )
-    hint = import_hint(result)
-    return _noted(ended, hint) if hint else ended
-
-
-def _noted(ended: CellEnded, note: str) -> CellEnded:
-    return replace(ended, observation=f"{ended.observation}\n{note}")
 
 
 def _arguments(call: ToolCall) -> str:
@@ -548,11 +539,25 @@ def _arguments(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False)
 
 
-def _answer_of(said: ChatReply, sitting: _TurnContext) -> str:
-    if said.prose:
-        return said.text
-    return f"No answer after {sitting.step - 1} steps; what the cells printed stands above."
+def read_upload(source: Path) -> bytes:
+    """Read a file that the user loads.
 
-
-def _hinted(error: AssayError) -> str:
-    return f"\nhint: {error.hint}" if error.hint else ""
+    Raises:
+        UsageError: If it cannot be read, is not a file, or is too large.
+    """
+    try:
+        status = source.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a folder", hint="name a file")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{str(source)!r} is a device or a pipe", hint="name a file")
+        if status.st_size > LARGEST_FILE:
+            raise UsageError(
+                f"{str(source)!r} holds more than {LARGEST_FILE >> 20} MB",
+                hint="load a part of it",
+            )
+        return source.read_bytes()
+    except FileNotFoundError as error:
+        raise UsageError(f"there is no file {str(source)!r}", hint="check the path") from error
+    except OSError as error:
+        raise UsageError(f"{str(source)!r} cannot be read: {error.strerror}") from error

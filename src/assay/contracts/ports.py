@@ -315,6 +315,14 @@ class ChatLog(Protocol):
         """
         ...
 
+    async def settle(self) -> None:
+        """Make all events durable.
+
+        Raises:
+            JournalError: If that cannot be done.
+        """
+        ...
+
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
         """Store a file that the user added to the workspace; replace one with the same path.
 

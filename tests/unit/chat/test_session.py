@@ -9,9 +9,9 @@ import anyio.abc
 import pytest
 
 from assay.asyncx.owned_context import OwnedContext, open_task_group
-from assay.chat.config import Approve, CellForm, ChatConfig, approve_nothing
 from assay.chat.notebook import Notebook
-from assay.chat.session import ChatDeps, ChatSession
+from assay.chat.reply import CellForm
+from assay.chat.session import Approve, ChatSession, approve_nothing
 from assay.contracts.chat import (
     ArtifactSource,
     CellEnded,
@@ -47,8 +47,11 @@ from assay.contracts.execution import (
     SandboxSpec,
 )
 from assay.contracts.messages import Message, Reply
-from assay.contracts.ports import OnOutput, Tool
+from assay.contracts.ports import Model, OnOutput, Tool
 from assay.contracts.workspace import Tree, TreeFile
+from assay.settings.load import ChatSettings
+from assay.settings.sections import Approval
+from assay.tools.discover import RegisteredTool
 from assay.tools.workspace import read_file
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
 from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
@@ -66,6 +69,9 @@ class MemoryRecord:
 
     def emit(self, event: ChatEvent) -> None:
         self.events.append(event)
+
+    async def settle(self) -> None:
+        pass
 
     async def keep_file(self, path: PurePosixPath, content: bytes) -> None:
         self.put[path] = TreeFile(content)
@@ -92,8 +98,12 @@ def _no_findings(path: PurePosixPath, content: bytes) -> tuple[()]:
     return ()
 
 
-class Desk:
-    """A dialogue with doubles around it."""
+async def _no_other_model(name: str) -> Model:
+    raise ModelUnavailableError(f"no model {name}")
+
+
+class Chat:
+    """A chat session with doubles around it."""
 
     def __init__(
         self,
@@ -102,7 +112,8 @@ class Desk:
         *,
         answer: Callable[[Program, FakeSandbox], ExecutionResult] | None = None,
         tools: tuple[Tool, ...] = (),
-        config: ChatConfig | None = None,
+        settings: ChatSettings | None = None,
+        approval: Approval = "ask",
         approve: Approve = approve_nothing,
         cells: CellForm = "blocks",
     ) -> None:
@@ -117,17 +128,22 @@ class Desk:
             return self._answer(program, sandbox) if self._answer else answer_with("2\n")
 
         self.notebook = Notebook(
-            backend=FakeBackend(answer=keep), limits=Limits(), seat=OwnedContext(tasks)
+            backend=FakeBackend(answer=keep), limits=Limits(), owner=OwnedContext(tasks)
         )
-        parts = ChatDeps(
+        self.session = ChatSession(
+            model=model,
+            history=History(),
             notebook=self.notebook,
-            record=self.record,
+            log=self.record,
             screen=_no_findings,
-            tools=tools,
-            config=replace(config or ChatConfig(), cells=cells),
+            settings=(settings or ChatSettings()).model_copy(update={"cells": cells}),
+            tools={
+                tool.spec.name: RegisteredTool(tool=tool, origin="assay", approval=approval)
+                for tool in tools
+            },
+            open_model=_no_other_model,
             approve=approve,
         )
-        self.dialogue = ChatSession(parts, model, History())
 
     def told(self, kind: type[ChatEvent]) -> list[ChatEvent]:
         return [event for event in self.record.events if isinstance(event, kind)]
@@ -140,28 +156,28 @@ async def _tasks() -> AsyncGenerator[anyio.abc.TaskGroup]:
 
 
 async def test_a_reply_without_code_is_the_answer(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(tasks, ScriptedModel([says("Good morning.")]))
-    ended = await desk.dialogue.say("hello")
+    chat = Chat(tasks, ScriptedModel([says("Good morning.")]))
+    ended = await chat.session.say("hello")
     assert (ended.status, ended.text) == ("answered", "Good morning.")
-    assert not desk.programs
+    assert not chat.programs
 
 
 async def test_code_is_run_and_what_the_model_made_up_after_it_is_forgotten(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
-    desk = Desk(tasks, ScriptedModel([says(ADD), says("It is 2.")]))
-    ended = await desk.dialogue.say("what is 1 + 1?")
+    chat = Chat(tasks, ScriptedModel([says(ADD), says("It is 2.")]))
+    ended = await chat.session.say("what is 1 + 1?")
     assert ended.text == "It is 2."
-    assert desk.programs[-1] == "print(1 + 1)"
-    told = "\n".join(message.text for message in desk.model.asked[-1].messages)
+    assert chat.programs[-1] == "print(1 + 1)"
+    told = "\n".join(message.text for message in chat.model.asked[-1].messages)
     assert "It printed 99" not in told
     assert "Output of the cell:\n2" in told
 
 
 async def test_thought_code_and_observation_are_kept_apart(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(tasks, ScriptedModel([says(ADD), says("It is 2.")]))
-    await desk.dialogue.say("what is 1 + 1?")
-    (began,), (cell,) = desk.told(CellStarted), desk.told(CellEnded)
+    chat = Chat(tasks, ScriptedModel([says(ADD), says("It is 2.")]))
+    await chat.session.say("what is 1 + 1?")
+    (began,), (cell,) = chat.told(CellStarted), chat.told(CellEnded)
     assert isinstance(began, CellStarted)
     assert isinstance(cell, CellEnded)
     assert (began.thought, began.code, cell.observation) == (
@@ -181,55 +197,55 @@ async def test_a_failing_cell_is_shown_to_the_model_which_repairs_it(
         return next(results, answer_with("3\n"))
 
     replies = [says("```python\nprint(x)\n```"), says("```python\nprint(3)\n```"), says("3.")]
-    desk = Desk(tasks, ScriptedModel(replies), answer=answer)
-    ended = await desk.dialogue.say("print x")
+    chat = Chat(tasks, ScriptedModel(replies), answer=answer)
+    ended = await chat.session.say("print x")
     assert ended.text == "3."
-    assert [cell.failed for cell in desk.dialogue.history.turns[0].cells] == [True, False]
-    assert any("NameError: x" in message.text for message in desk.model.asked[1].messages)
+    assert [cell.failed for cell in chat.session.history.turns[0].cells] == [True, False]
+    assert any("NameError: x" in message.text for message in chat.model.asked[1].messages)
 
 
 async def test_a_model_that_keeps_failing_is_told_to_say_what_is_wrong(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     failing = [says(f"```python\nprint(x{number})\n```") for number in range(4)]
-    desk = Desk(
+    chat = Chat(
         tasks,
         ScriptedModel([*failing, says("There is no x.")]),
         answer=lambda program, _: answer_with(
             exit_code=1 if b"print(x" in getattr(program, "source", b"") else 0
         ),
-        config=ChatConfig(steps=8, repairs=3),
+        settings=ChatSettings(steps=8, repairs=3),
     )
-    ended = await desk.dialogue.say("print x")
+    ended = await chat.session.say("print x")
     assert ended.text == "There is no x."
-    assert "failed several times" in desk.model.asked[-1].messages[-1].text
+    assert "failed several times" in chat.model.asked[-1].messages[-1].text
 
 
 async def test_after_the_last_step_code_is_not_run_any_more(tasks: anyio.abc.TaskGroup) -> None:
     code = [says(f"```python\nprint({number})\n```") for number in range(5)]
-    desk = Desk(tasks, ScriptedModel(code), config=ChatConfig(steps=3))
-    ended = await desk.dialogue.say("go on for ever")
+    chat = Chat(tasks, ScriptedModel(code), settings=ChatSettings(steps=3))
+    ended = await chat.session.say("go on for ever")
     assert ended.status == "out_of_steps"
-    assert len(desk.dialogue.history.turns[0].cells) == 2
+    assert len(chat.session.history.turns[0].cells) == 2
 
 
 async def test_a_model_that_cannot_answer_ends_the_turn_and_not_the_conversation(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     broken = ModelUnavailableError("nobody answers", hint="wait")
-    desk = Desk(tasks, ScriptedModel([broken, says("Here I am.")]))
-    first = await desk.dialogue.say("hello?")
-    second = await desk.dialogue.say("hello?")
+    chat = Chat(tasks, ScriptedModel([broken, says("Here I am.")]))
+    first = await chat.session.say("hello?")
+    second = await chat.session.say("hello?")
     assert (first.status, second.text) == ("failed", "Here I am.")
     assert "nobody answers" in first.text
     assert "wait" in first.text
 
 
 async def test_an_empty_message_is_refused(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(tasks, ScriptedModel([]))
+    chat = Chat(tasks, ScriptedModel([]))
     with pytest.raises(UsageError, match="empty"):
-        await desk.dialogue.say("  \n")
-    assert not desk.record.events
+        await chat.session.say("  \n")
+    assert not chat.record.events
 
 
 async def test_a_lost_interpreter_is_started_anew_and_the_cells_are_run_again(
@@ -253,20 +269,20 @@ async def test_a_lost_interpreter_is_started_anew_and_the_cells_are_run_again(
         says("```python\nprint(x)\n```"),
         says("1"),
     ]
-    desk = Desk(tasks, ScriptedModel(replies), answer=answer)
-    await desk.dialogue.say("set x")
-    ended = await desk.dialogue.say("crash")
+    chat = Chat(tasks, ScriptedModel(replies), answer=answer)
+    await chat.session.say("set x")
+    ended = await chat.session.say("crash")
     assert ended.text == "1"
-    (rebuilt,) = desk.told(StateRebuilt)
+    (rebuilt,) = chat.told(StateRebuilt)
     assert isinstance(rebuilt, StateRebuilt)
     assert (rebuilt.cells, rebuilt.failed) == (1, 0)
-    assert desk.programs.count("x = 1") == 2
-    assert desk.programs.count("crash()") == 1
+    assert chat.programs.count("x = 1") == 2
+    assert chat.programs.count("crash()") == 1
 
 
-def lose_sandbox(desk: Desk) -> None:
+def lose_sandbox(chat: Chat) -> None:
     """Have the sandbox end between two turns, as by a lease that ran out."""
-    sandbox = desk.dialogue.sandbox
+    sandbox = chat.session.notebook.sandbox
     assert isinstance(sandbox, FakeSandbox)
     sandbox.closed = True
 
@@ -275,39 +291,39 @@ async def test_a_sandbox_lost_between_turns_is_made_anew_before_the_next_cell(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     replies = [says("```python\nx = 1\n```"), says("set"), says(ADD), says("It is 2.")]
-    desk = Desk(tasks, ScriptedModel(replies))
-    await desk.dialogue.say("set x")
-    lose_sandbox(desk)
-    ended = await desk.dialogue.say("what is 1 + 1?")
+    chat = Chat(tasks, ScriptedModel(replies))
+    await chat.session.say("set x")
+    lose_sandbox(chat)
+    ended = await chat.session.say("what is 1 + 1?")
     assert ended.text == "It is 2."
-    (rebuilt,) = desk.told(StateRebuilt)
+    (rebuilt,) = chat.told(StateRebuilt)
     assert isinstance(rebuilt, StateRebuilt)
     assert (rebuilt.cells, rebuilt.failed) == (1, 0)
-    assert desk.programs[-2:] == ["x = 1", "print(1 + 1)"]
+    assert chat.programs[-2:] == ["x = 1", "print(1 + 1)"]
 
 
 async def test_a_file_can_be_loaded_after_the_sandbox_was_lost(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(tasks, ScriptedModel([]))
-    await desk.dialogue.load(PurePosixPath("a.txt"), b"a")
-    lose_sandbox(desk)
-    await desk.dialogue.load(PurePosixPath("b.txt"), b"b")
-    sandbox = desk.dialogue.sandbox
+    chat = Chat(tasks, ScriptedModel([]))
+    await chat.session.load(PurePosixPath("a.txt"), b"a")
+    lose_sandbox(chat)
+    await chat.session.load(PurePosixPath("b.txt"), b"b")
+    sandbox = chat.session.notebook.sandbox
     assert isinstance(sandbox, FakeSandbox)
     assert {str(path) for path in sandbox.files} == {"a.txt", "b.txt"}
 
 
 async def test_a_tool_that_finds_the_sandbox_lost_fails_once(tasks: anyio.abc.TaskGroup) -> None:
     call = calls_tool("read_file", {"path": "a.txt"})
-    desk = Desk(
+    chat = Chat(
         tasks,
         ScriptedModel([call, call, says("It says hi.")]),
         tools=(read_file,),
-        config=ChatConfig(approvals={"read_file": "allow"}),
+        approval="allow",
     )
-    await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
-    lose_sandbox(desk)
-    await desk.dialogue.say("read a.txt")
-    used = [event for event in desk.told(ToolUsed) if isinstance(event, ToolUsed)]
+    await chat.session.load(PurePosixPath("a.txt"), b"hi there\n")
+    lose_sandbox(chat)
+    await chat.session.say("read a.txt")
+    used = [event for event in chat.told(ToolUsed) if isinstance(event, ToolUsed)]
     assert [event.failed for event in used] == [True, False]
 
 
@@ -316,15 +332,15 @@ async def test_a_cell_whose_sandbox_ends_with_it_is_written_down_and_run_again(
 ) -> None:
     def answer(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
         assert isinstance(program, PythonCode)
-        sandbox.closed = program.source == b"x = 1" and desk.programs.count("x = 1") == 1
+        sandbox.closed = program.source == b"x = 1" and chat.programs.count("x = 1") == 1
         return answer_with("ok\n")
 
     replies = [says("```python\nx = 1\n```"), says(ADD), says("It is 2.")]
-    desk = Desk(tasks, ScriptedModel(replies), answer=answer)
-    ended = await desk.dialogue.say("set x, then add")
+    chat = Chat(tasks, ScriptedModel(replies), answer=answer)
+    ended = await chat.session.say("set x, then add")
     assert ended.text == "It is 2."
-    assert [cell.observation for cell in desk.dialogue.history.turns[0].cells] == ["ok", "ok"]
-    assert desk.programs[-2:] == ["x = 1", "print(1 + 1)"]
+    assert [cell.observation for cell in chat.session.history.turns[0].cells] == ["ok", "ok"]
+    assert chat.programs[-2:] == ["x = 1", "print(1 + 1)"]
 
 
 async def test_an_undone_turn_is_forgotten_and_its_cells_are_not_run_again(
@@ -337,20 +353,20 @@ async def test_an_undone_turn_is_forgotten_and_its_cells_are_not_run_again(
         says("changed"),
         says("hm"),
     ]
-    desk = Desk(tasks, ScriptedModel(replies))
-    await desk.dialogue.say("set x to 1")
-    await desk.dialogue.say("no, 2")
-    await desk.dialogue.undo()
-    await desk.dialogue.say("what is x?")
-    asked = "\n".join(message.text for message in desk.model.asked[-1].messages)
+    chat = Chat(tasks, ScriptedModel(replies))
+    await chat.session.say("set x to 1")
+    await chat.session.say("no, 2")
+    await chat.session.undo()
+    await chat.session.say("what is x?")
+    asked = "\n".join(message.text for message in chat.model.asked[-1].messages)
     assert "no, 2" not in asked
-    assert desk.programs.count("x = 1") == 2
-    assert desk.programs.count("x = 2") == 1
+    assert chat.programs.count("x = 1") == 2
+    assert chat.programs.count("x = 2") == 1
 
 
 async def test_nothing_to_undo_is_said(tasks: anyio.abc.TaskGroup) -> None:
     with pytest.raises(UsageError, match="nothing to undo"):
-        await Desk(tasks, ScriptedModel([])).dialogue.undo()
+        await Chat(tasks, ScriptedModel([])).session.undo()
 
 
 async def test_interrupting_ends_the_turn_and_the_next_one_works(
@@ -365,19 +381,19 @@ async def test_interrupting_ends_the_turn_and_the_next_one_works(
                 await anyio.sleep_forever()
             return await super().reply(request, on_text=on_text)
 
-    desk = Desk(tasks, Slow([says("Yes?")]))
+    chat = Chat(tasks, Slow([says("Yes?")]))
     ended: list[TurnEnded] = []
 
     async def speak() -> None:
-        ended.append(await desk.dialogue.say("think for ever"))
+        ended.append(await chat.session.say("think for ever"))
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(speak)
             await asked.wait()
-            desk.dialogue.interrupt()
+            chat.session.interrupt()
         assert ended[0].status == "interrupted"
-        assert (await desk.dialogue.say("hello")).text == "Yes?"
+        assert (await chat.session.say("hello")).text == "Yes?"
 
 
 async def test_a_tool_that_needs_leave_is_asked_about_and_a_no_is_told_to_the_model(
@@ -390,47 +406,47 @@ async def test_a_tool_that_needs_leave_is_asked_about_and_a_no_is_told_to_the_mo
         return False
 
     replies = [calls_tool("read_file", {"path": "a.txt"}), says("I may not.")]
-    desk = Desk(tasks, ScriptedModel(replies), tools=(read_file,), approve=refuse)
-    ended = await desk.dialogue.say("read a.txt")
+    chat = Chat(tasks, ScriptedModel(replies), tools=(read_file,), approve=refuse)
+    ended = await chat.session.say("read a.txt")
     assert ended.text == "I may not."
     assert [ask.tool for ask in asks] == ["read_file"]
-    assert "not allowed" in desk.model.asked[-1].messages[-1].text
+    assert "not allowed" in chat.model.asked[-1].messages[-1].text
 
 
 async def test_an_allowed_tool_is_used_without_asking(tasks: anyio.abc.TaskGroup) -> None:
     replies = [calls_tool("read_file", {"path": "a.txt"}), says("It says hi.")]
-    desk = Desk(
+    chat = Chat(
         tasks,
         ScriptedModel(replies),
         tools=(read_file,),
-        config=ChatConfig(approvals={"read_file": "allow"}),
+        approval="allow",
     )
-    await desk.dialogue.load(PurePosixPath("a.txt"), b"hi there\n")
-    await desk.dialogue.say("read a.txt")
-    (used,) = desk.told(ToolUsed)
+    await chat.session.load(PurePosixPath("a.txt"), b"hi there\n")
+    await chat.session.say("read a.txt")
+    (used,) = chat.told(ToolUsed)
     assert isinstance(used, ToolUsed)
     assert "hi there" in used.answer
     assert not used.failed
 
 
 async def test_a_tool_that_does_not_exist_is_an_answer(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(
+    chat = Chat(
         tasks, ScriptedModel([calls_tool("launch", {}), says("Sorry.")]), tools=(read_file,)
     )
-    assert (await desk.dialogue.say("launch")).text == "Sorry."
-    assert "There is no such tool" in desk.model.asked[-1].messages[-1].text
+    assert (await chat.session.say("launch")).text == "Sorry."
+    assert "There is no such tool" in chat.model.asked[-1].messages[-1].text
 
 
 async def test_files_that_were_loaded_are_described_to_the_model(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
-    desk = Desk(
+    chat = Chat(
         tasks, ScriptedModel([says("Two rows.")]), answer=lambda *_: answer_with(exit_code=1)
     )
-    await desk.dialogue.load(PurePosixPath("data.csv"), b"a,b\n1,2\n3,4\n")
-    await desk.dialogue.say("how many rows?")
-    assert "data.csv" in desk.model.asked[0].messages[0].text
-    assert "a,b" in desk.model.asked[0].messages[0].text
+    await chat.session.load(PurePosixPath("data.csv"), b"a,b\n1,2\n3,4\n")
+    await chat.session.say("how many rows?")
+    assert "data.csv" in chat.model.asked[0].messages[0].text
+    assert "a,b" in chat.model.asked[0].messages[0].text
 
 
 async def test_what_a_cell_writes_is_kept(tasks: anyio.abc.TaskGroup) -> None:
@@ -440,11 +456,11 @@ async def test_what_a_cell_writes_is_kept(tasks: anyio.abc.TaskGroup) -> None:
             sandbox.files[PurePosixPath("out.csv")] = _file(b"a\n1\n")
         return answer_with()
 
-    desk = Desk(
+    chat = Chat(
         tasks, ScriptedModel([says("```python\nsave()\n```"), says("Saved.")]), answer=answer
     )
-    await desk.dialogue.say("save it")
-    (cell,) = desk.dialogue.history.turns[0].cells
+    await chat.session.say("save it")
+    (cell,) = chat.session.history.turns[0].cells
     assert [(made.path, made.media_type) for made in cell.artifacts] == [("out.csv", "text/csv")]
     assert "wrote out.csv" in cell.observation
 
@@ -457,24 +473,24 @@ async def test_a_file_rewritten_with_the_same_size_is_kept(tasks: anyio.abc.Task
         return answer_with()
 
     model = ScriptedModel([says("```python\nsave()\n```"), says("Saved.")])
-    desk = Desk(tasks, model, answer=answer)
-    await desk.dialogue.load(PurePosixPath("out.csv"), b"a\n1\n")
-    await desk.dialogue.say("save it again")
-    assert desk.record.exhibits == {"out.csv": b"a\n2\n"}
+    chat = Chat(tasks, model, answer=answer)
+    await chat.session.load(PurePosixPath("out.csv"), b"a\n1\n")
+    await chat.session.say("save it again")
+    assert chat.record.exhibits == {"out.csv": b"a\n2\n"}
 
 
 async def test_all_blocks_of_a_reply_are_run_in_order_and_all_text_is_kept(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     two = "First:\n```python\nx = 1\n```\nand\n```python\nx = 2\n```\nNow x is 2."
-    desk = Desk(tasks, ScriptedModel([says(two), says("Done.")]))
-    await desk.dialogue.say("do both")
-    assert desk.programs[-2:] == ["x = 1", "x = 2"]
-    first, second = (event for event in desk.told(CellStarted) if isinstance(event, CellStarted))
+    chat = Chat(tasks, ScriptedModel([says(two), says("Done.")]))
+    await chat.session.say("do both")
+    assert chat.programs[-2:] == ["x = 1", "x = 2"]
+    first, second = (event for event in chat.told(CellStarted) if isinstance(event, CellStarted))
     assert (first.thought, first.remark) == ("First:", "")
     assert (second.thought, second.remark) == ("and", "Now x is 2.")
     assert (first.usage.calls, second.usage.calls) == (1, 0)
-    told = desk.model.asked[-1].messages[-1].text
+    told = chat.model.asked[-1].messages[-1].text
     assert told == "Output of cell 1:\n2\n\nOutput of cell 2:\n2"
 
 
@@ -482,19 +498,19 @@ async def test_blocks_after_one_that_failed_are_not_run_and_that_is_told(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     three = "```python\nok()\n```\n```python\nbad()\n```\n```python\nnext_one()\n```"
-    desk = Desk(
+    chat = Chat(
         tasks,
         ScriptedModel([says(three), says("It failed.")]),
         answer=lambda program, _: answer_with(
             exit_code=1 if getattr(program, "source", b"") == b"bad()" else 0
         ),
     )
-    await desk.dialogue.say("do all")
-    assert "next_one()" not in desk.programs
-    cells = desk.dialogue.history.turns[0].cells
+    await chat.session.say("do all")
+    assert "next_one()" not in chat.programs
+    cells = chat.session.history.turns[0].cells
     assert [cell.failed for cell in cells] == [False, True, True]
     assert "not run, because an earlier cell" in cells[2].observation
-    assert "not run, because an earlier cell" in desk.model.asked[-1].messages[-1].text
+    assert "not run, because an earlier cell" in chat.model.asked[-1].messages[-1].text
 
 
 @pytest.mark.parametrize(
@@ -509,10 +525,10 @@ async def test_blocks_after_one_that_failed_are_not_run_and_that_is_told(
 async def test_code_with_another_label_is_shown_and_not_run(
     tasks: anyio.abc.TaskGroup, text: str
 ) -> None:
-    desk = Desk(tasks, ScriptedModel([says(text)]))
-    ended = await desk.dialogue.say("show me")
+    chat = Chat(tasks, ScriptedModel([says(text)]))
+    ended = await chat.session.say("show me")
     assert (ended.status, ended.text) == ("answered", text)
-    assert not desk.programs
+    assert not chat.programs
 
 
 async def test_a_model_with_native_calls_runs_cells_by_calls_and_its_blocks_are_shown(
@@ -524,19 +540,19 @@ async def test_a_model_with_native_calls_runs_cells_by_calls_and_its_blocks_are_
         says(answer),
         says("Still 2."),
     ]
-    desk = Desk(tasks, ScriptedModel(replies), cells="auto")
-    ended = await desk.dialogue.say("what is 1 + 1?")
+    chat = Chat(tasks, ScriptedModel(replies), cells="auto")
+    ended = await chat.session.say("what is 1 + 1?")
     assert (ended.status, ended.text) == ("answered", answer)
-    assert desk.programs.count("print(1 + 1)") == 1
-    (cell,) = desk.dialogue.history.turns[0].cells
-    assert (desk.dialogue.history.turns[0].thoughts, cell.observation) == (("Let me add.",), "2")
-    first, second = desk.model.asked
+    assert chat.programs.count("print(1 + 1)") == 1
+    (cell,) = chat.session.history.turns[0].cells
+    assert (chat.session.history.turns[0].thoughts, cell.observation) == (("Let me add.",), "2")
+    first, second = chat.model.asked
     assert [tool.name for tool in first.tools] == ["run_cell"]
     assert "run_cell" in first.messages[0].text
     assert (second.messages[-1].role, second.messages[-1].text) == ("tool", "2")
 
-    await desk.dialogue.say("and now?")
-    told = desk.model.asked[-1].messages
+    await chat.session.say("and now?")
+    told = chat.model.asked[-1].messages
     (call,) = next(message.tool_calls for message in told if message.tool_calls)
     assert (call.name, call.arguments) == ("run_cell", {"code": "print(1 + 1)"})
     assert any(message.answers == call.id for message in told)
@@ -544,44 +560,44 @@ async def test_a_model_with_native_calls_runs_cells_by_calls_and_its_blocks_are_
 
 async def test_a_call_without_code_is_an_answer(tasks: anyio.abc.TaskGroup) -> None:
     replies = [calls_tool("run_cell", {"source": "1"}), says("Sorry.")]
-    desk = Desk(tasks, ScriptedModel(replies), cells="auto")
-    assert (await desk.dialogue.say("go")).text == "Sorry."
-    assert "needs an object with the text `code`" in desk.model.asked[-1].messages[-1].text
+    chat = Chat(tasks, ScriptedModel(replies), cells="auto")
+    assert (await chat.session.say("go")).text == "Sorry."
+    assert "needs an object with the text `code`" in chat.model.asked[-1].messages[-1].text
 
 
 async def test_packages_are_installed_in_a_new_interpreter_that_has_the_old_cells(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
     replies = [says("```python\nx = 1\n```"), says("set"), says("Hm.")]
-    desk = Desk(tasks, ScriptedModel(replies))
-    await desk.dialogue.say("set x")
-    await desk.dialogue.add_packages(("polars==1.*",))
-    assert desk.notebook.equipment.packages == ("polars==1.*",)
-    assert desk.programs.count("x = 1") == 2
-    kinds = [event.kind for event in desk.record.events[-3:]]
+    chat = Chat(tasks, ScriptedModel(replies))
+    await chat.session.say("set x")
+    await chat.session.add_packages(("polars==1.*",))
+    assert chat.notebook.equipment.packages == ("polars==1.*",)
+    assert chat.programs.count("x = 1") == 2
+    kinds = [event.kind for event in chat.record.events[-3:]]
     assert kinds == ["state_restoring", "packages_added", "state_rebuilt"]
-    assert history_of(desk.record.events).packages == ("polars==1.*",)
-    await desk.dialogue.say("which packages?")
-    assert "polars==1.*" in desk.model.asked[-1].messages[0].text
+    assert history_of(chat.record.events).packages == ("polars==1.*",)
+    await chat.session.say("which packages?")
+    assert "polars==1.*" in chat.model.asked[-1].messages[0].text
 
 
 async def test_a_package_that_cannot_be_installed_changes_nothing(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
-    desk = Desk(tasks, ScriptedModel([says("```python\nx = 1\n```"), says("set")]))
-    await desk.dialogue.say("set x")
-    before = desk.dialogue.sandbox
+    chat = Chat(tasks, ScriptedModel([says("```python\nx = 1\n```"), says("set")]))
+    await chat.session.say("set x")
+    before = chat.session.notebook.sandbox
 
     class Empty(FakeBackend):
         def open_sandbox(self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC):  # noqa: ANN202
             del limits, equipment
             raise PackageError("there is no package named 'nosuch'")
 
-    desk.notebook.backend = Empty()
+    chat.notebook.backend = Empty()
     with pytest.raises(PackageError):
-        await desk.dialogue.add_packages(("nosuch",))
-    assert desk.dialogue.sandbox is before
-    assert not desk.told(PackagesAdded)
+        await chat.session.add_packages(("nosuch",))
+    assert chat.session.notebook.sandbox is before
+    assert not chat.told(PackagesAdded)
 
 
 async def test_each_cell_that_is_restored_is_told(tasks: anyio.abc.TaskGroup) -> None:
@@ -591,11 +607,11 @@ async def test_each_cell_that_is_restored_is_told(tasks: anyio.abc.TaskGroup) ->
         says(ADD),
         says("2"),
     ]
-    desk = Desk(tasks, ScriptedModel(replies))
-    await desk.dialogue.say("set both")
-    lose_sandbox(desk)
-    await desk.dialogue.say("what is 1 + 1?")
-    told = [event for event in desk.record.events if isinstance(event, StateRestoring)]
+    chat = Chat(tasks, ScriptedModel(replies))
+    await chat.session.say("set both")
+    lose_sandbox(chat)
+    await chat.session.say("what is 1 + 1?")
+    told = [event for event in chat.record.events if isinstance(event, StateRestoring)]
     assert [(event.cell, event.cells) for event in told] == [(1, 2), (2, 2)]
 
 
@@ -606,19 +622,19 @@ async def test_what_an_interrupted_cell_had_printed_is_kept(tasks: anyio.abc.Tas
             on_output(OutputChunk(stream="stdout", data=b"tick 0\n"))
             return await anyio.sleep_forever()
 
-    desk = Desk(tasks, ScriptedModel([says("```python\ntick()\n```")]))
-    endless = Endless(backend=FakeBackend(), limits=Limits(), seat=OwnedContext(tasks))
-    desk.dialogue._notebook = endless  # noqa: SLF001
+    chat = Chat(tasks, ScriptedModel([says("```python\ntick()\n```")]))
+    endless = Endless(backend=FakeBackend(), limits=Limits(), owner=OwnedContext(tasks))
+    chat.session.notebook = endless
 
     def emit(event: ChatEvent) -> None:
-        MemoryRecord.emit(desk.record, event)
+        MemoryRecord.emit(chat.record, event)
         if isinstance(event, CellOutputDelta):
-            desk.dialogue.interrupt()
+            chat.session.interrupt()
 
-    desk.record.emit = emit  # type: ignore[method-assign]
-    ended = await desk.dialogue.say("tick for ever")
+    chat.record.emit = emit  # type: ignore[method-assign]
+    ended = await chat.session.say("tick for ever")
     assert ended.status == "interrupted"
-    (cell,) = desk.dialogue.history.turns[0].cells
+    (cell,) = chat.session.history.turns[0].cells
     assert cell.observation == "tick 0\nThe cell was interrupted."
     assert not cell.kept
 
@@ -650,10 +666,10 @@ async def test_the_newest_figures_are_shown_to_a_model_that_sees(
 
     model = ScriptedModel([cell("first"), cell("second"), says("A line.")])
     model.facts = replace(FACTS, sees_pictures=sees)
-    desk = Desk(tasks, model, cells=cells)
-    backend = desk.notebook.backend
-    desk.dialogue._notebook = Drawing(backend=backend, limits=Limits(), seat=OwnedContext(tasks))  # noqa: SLF001
-    assert (await desk.dialogue.say("draw")).text == "A line."
+    chat = Chat(tasks, model, cells=cells)
+    backend = chat.notebook.backend
+    chat.session.notebook = Drawing(backend=backend, limits=Limits(), owner=OwnedContext(tasks))
+    assert (await chat.session.say("draw")).text == "A line."
     shown = [figures_shown(message) for message in model.asked[-1].messages]
     assert [figures for figures in shown if figures] == ([[b"second"]] if sees else [])
     assert "[figure shown]" in "\n".join(message.text for message in model.asked[-1].messages)
@@ -669,10 +685,10 @@ def _file(content: bytes):  # noqa: ANN202
 async def test_what_the_policy_finds_is_told_and_run_only_if_it_warns(
     tasks: anyio.abc.TaskGroup, policy: Literal["warn", "block"]
 ) -> None:
-    desk = Desk(
+    chat = Chat(
         tasks,
         ScriptedModel([says("```python\nimport ctypes\n```"), says("I may not.")]),
-        config=ChatConfig(screening=policy),
+        settings=ChatSettings(screening=policy),
     )
 
     def object_to(path: PurePosixPath, content: bytes):  # noqa: ANN202
@@ -683,12 +699,12 @@ async def test_what_the_policy_finds_is_told_and_run_only_if_it_warns(
         )
         return (ScreenFinding(path=path, line=2, rule="import", explanation="imports ctypes"),)
 
-    desk.dialogue._screen = object_to  # noqa: SLF001
-    ended = await desk.dialogue.say("use ctypes")
+    chat.session.screen = object_to
+    ended = await chat.session.say("use ctypes")
     assert ended.text == "I may not."
-    assert ("import ctypes" in desk.programs) == (policy == "warn")
-    assert "imports ctypes" in desk.model.asked[-1].messages[-1].text
-    assert "line 1: imports ctypes" in desk.dialogue.history.turns[0].cells[0].observation
+    assert ("import ctypes" in chat.programs) == (policy == "warn")
+    assert "imports ctypes" in chat.model.asked[-1].messages[-1].text
+    assert "line 1: imports ctypes" in chat.session.history.turns[0].cells[0].observation
 
 
 async def test_a_cell_that_timed_out_is_left_out_when_state_is_rebuilt(
@@ -701,18 +717,18 @@ async def test_a_cell_that_timed_out_is_left_out_when_state_is_rebuilt(
         assert isinstance(program, PythonCode)
         return slow if b"sleep" in program.source else answer_with("ok\n")
 
-    desk = Desk(
+    chat = Chat(
         tasks, ScriptedModel([says("```python\nsleep()\n```"), says("Too slow.")]), answer=answer
     )
-    await desk.dialogue.say("sleep")
-    assert not desk.dialogue.history.kept_cells
+    await chat.session.say("sleep")
+    assert not chat.session.history.kept_cells
 
 
 async def test_a_history_read_back_is_the_history_that_was(tasks: anyio.abc.TaskGroup) -> None:
-    desk = Desk(tasks, ScriptedModel([says(ADD), says("It is 2."), says("You asked about 1 + 1.")]))
-    await desk.dialogue.say("what is 1 + 1?")
-    await desk.dialogue.say("what did I ask?")
-    assert history_of(desk.record.events) == desk.dialogue.history
+    chat = Chat(tasks, ScriptedModel([says(ADD), says("It is 2."), says("You asked about 1 + 1.")]))
+    await chat.session.say("what is 1 + 1?")
+    await chat.session.say("what did I ask?")
+    assert history_of(chat.record.events) == chat.session.history
 
 
 async def test_long_conversations_are_shortened_and_the_first_question_stays(
@@ -720,10 +736,10 @@ async def test_long_conversations_are_shortened_and_the_first_question_stays(
 ) -> None:
     facts = replace(FACTS, context_tokens=3_000)
     replies = [says(f"Answer {number}: " + "x" * 600) for number in range(30)]
-    desk = Desk(tasks, ScriptedModel(replies, facts=facts))
+    chat = Chat(tasks, ScriptedModel(replies, facts=facts))
     for number in range(30):
-        await desk.dialogue.say(f"question {number} about whales")
-    last = desk.model.asked[-1].messages
+        await chat.session.say(f"question {number} about whales")
+    last = chat.model.asked[-1].messages
     text = "\n".join(message.text for message in last)
     assert len(text) < 3_000 * 3
     assert "question 0 about whales" in text

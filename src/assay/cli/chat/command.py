@@ -11,8 +11,6 @@ from assay.cli.terminal import confirm
 from assay.contracts.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from assay.chat.open_session import OpenChat
-    from assay.contracts.chat import TurnEnded
     from assay.settings.load import Settings
     from assay.storage.chat_store import Session, SessionStore
 
@@ -64,7 +62,7 @@ def chat(message: str | None, **options: Any) -> int:
     check_extras("a conversation", settings, "chat", *servers, model=model)
     session = _session(settings, options["name"], options["title"])
     if message is None:
-        return anyio.run(_talk, session, settings, options)
+        return anyio.run(_converse, session, settings, options)
     return anyio.run(_ask_once, message, session, settings, options)
 
 
@@ -77,73 +75,72 @@ def _session(settings: "Settings", name: str | None, title: str) -> "Session":
     return store.open("" if name == "last" else name)
 
 
-def _note(text: str) -> None:
-    click.echo(f"note: {text}", err=True)
-
-
-async def _talk(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
+async def _converse(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
     from assay.cli.chat.repl import ChatOptions, converse
     from assay.cli.render.view import open_console
 
-    wishes = ChatOptions(
+    chat_options = ChatOptions(
         session=session,
         model=options["model"],
         files=options["files"],
         packages=options["packages"],
     )
-    await converse(wishes, settings, open_console())
+    await converse(chat_options, settings, open_console())
     return ExitCode.ACCEPTED
 
 
 async def _ask_once(
     message: str, session: "Session", settings: "Settings", options: dict[str, Any]
 ) -> int:
-    from assay.chat.open_session import ChatCallbacks, open_conversation
+    from assay.chat.open_session import open_chat_session, open_resources
     from assay.cli.chat.repl import take_turn
     from assay.cli.chat.view import ChatView
     from assay.cli.render.view import open_console
     from assay.cli.terminal import open_progress
+    from assay.contracts.jsonable import jsonable
     from assay.storage.chat_store import ARTIFACTS
 
     console = open_console()
     if not console.is_terminal:
         console.width = _PAGE
     view = ChatView(console, session.folder / ARTIFACTS, lambda _: None)
-    listeners = () if options["as_json"] else (view,)
-    company = ChatCallbacks(
-        listeners=listeners, preparing=open_progress, project=Path(), on_notice=_note
+    resources = open_resources(
+        settings,
+        project=Path(),
+        on_notice=lambda text: click.echo(f"note: {text}", err=True),
     )
-    async with open_conversation(session, settings, company, model=options["model"]) as open_one:
+    async with open_chat_session(
+        session,
+        settings,
+        resources,
+        model=options["model"],
+        listeners=() if options["as_json"] else (view,),
+        preparing=open_progress,
+    ) as open_chat:
         if options["packages"]:
-            await open_one.dialogue.add_packages(options["packages"])
+            await open_chat.add_packages(options["packages"])
         for file in options["files"]:
-            await open_one.load_file(file)
+            await open_chat.load_file(file)
         try:
-            ended = await take_turn(open_one, message)
+            ended = await take_turn(open_chat, message)
         finally:
             view.close()
-        if options["as_json"]:
-            click.echo(json.dumps(answer_fields(open_one, ended), ensure_ascii=False))
+    if options["as_json"]:
+        # Thought, code and observation are separate fields.
+        turn = open_chat.history.turns[-1]
+        fields = {
+            "session_id": session.id,
+            "status": ended.status,
+            "answer": ended.text,
+            "thought": "\n\n".join(thought for thought in turn.thoughts if thought),
+            "code": "\n\n".join(cell.code for cell in turn.cells),
+            "observation": "\n\n".join(cell.observation for cell in turn.cells),
+            "artifacts": jsonable([made for cell in turn.cells for made in cell.artifacts]),
+        }
+        click.echo(json.dumps(fields, ensure_ascii=False))
     if ended.status == "interrupted":
         return ExitCode.INTERRUPTED
     return ExitCode.ACCEPTED if ended.status == "answered" else ExitCode.NOT_ACCEPTED
-
-
-def answer_fields(conversation: "OpenChat", ended: "TurnEnded") -> dict[str, Any]:
-    """Return a turn as JSON, with thought, code and observation as separate fields."""
-    from assay.contracts.jsonable import jsonable
-
-    turn = conversation.dialogue.history.turns[-1]
-    artifacts = [made for cell in turn.cells for made in cell.artifacts]
-    return {
-        "session_id": conversation.session.id,
-        "status": ended.status,
-        "answer": ended.text,
-        "thought": "\n\n".join(thought for thought in turn.thoughts if thought),
-        "code": "\n\n".join(cell.code for cell in turn.cells),
-        "observation": "\n\n".join(cell.observation for cell in turn.cells),
-        "artifacts": jsonable(artifacts),
-    }
 
 
 @click.group(name="sessions")

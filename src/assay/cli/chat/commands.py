@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from assay.chat.open_session import OpenChat
+from assay.chat.session import ChatSession
 from assay.cli.render.text import one_line
 from assay.contracts.chat import History, StoredArtifact
 from assay.contracts.errors import AssayError, UsageError
@@ -42,7 +42,8 @@ Next = GoTo | Leave | None
 class CommandContext:
     """The session, store and console of the commands."""
 
-    conversation: OpenChat
+    chat: ChatSession
+    session: Session
     store: SessionStore
     console: Console
 
@@ -53,105 +54,104 @@ class CommandContext:
 Act = Callable[[CommandContext, list[str]], Awaitable[Next]]
 
 
-async def _new(desk: CommandContext, words: list[str]) -> Next:
-    return GoTo(desk.store.create(" ".join(words)))
+async def _new(context: CommandContext, words: list[str]) -> Next:
+    return GoTo(context.store.create(" ".join(words)))
 
 
-async def _sessions(desk: CommandContext, words: list[str]) -> Next:
+async def _sessions(context: CommandContext, words: list[str]) -> Next:
     del words
-    desk.console.print(session_table(desk.store.list()))
+    context.console.print(session_table(context.store.list()))
     return None
 
 
-async def _open(desk: CommandContext, words: list[str]) -> Next:
-    session = desk.store.open(_one(words, "the name of a session"))
-    return GoTo(session)
+async def _open(context: CommandContext, words: list[str]) -> Next:
+    return GoTo(context.store.open(_one(words, "the name of a session")))
 
 
-async def _rename(desk: CommandContext, words: list[str]) -> Next:
+async def _rename(context: CommandContext, words: list[str]) -> Next:
     if not words:
         raise UsageError("a title is missing", hint="/rename TITLE")
-    desk.conversation.session = desk.store.rename(desk.conversation.session.id, " ".join(words))
-    desk.say(f"called {one_line(desk.conversation.session.title)}")
+    context.session = context.store.rename(context.session.id, " ".join(words))
+    context.say(f"called {one_line(context.session.title)}")
     return None
 
 
-async def _load(desk: CommandContext, words: list[str]) -> Next:
+async def _load(context: CommandContext, words: list[str]) -> Next:
     if not words:
         raise UsageError("the name of a file is missing", hint="/load FILE")
     for word in words:
-        await desk.conversation.load_file(_path(word))
+        await context.chat.load_file(_path(word))
     return None
 
 
-async def _files(desk: CommandContext, words: list[str]) -> Next:
+async def _files(context: CommandContext, words: list[str]) -> Next:
     del words
-    history = desk.conversation.dialogue.history
+    history = context.chat.history
     for file in history.files:
-        desk.say(f"in   {one_line(file.path)}  {file.size_bytes} bytes")
-    folder = desk.conversation.record.folder / ARTIFACTS
-    for artifact in _artifacts(desk):
-        desk.say(f"out  {folder / artifact.name}  {artifact.media_type}")
-    if not history.files and not _artifacts(desk):
-        desk.say("no files yet; /load FILE puts one into the workspace")
+        context.say(f"in   {one_line(file.path)}  {file.size_bytes} bytes")
+    folder = context.session.folder / ARTIFACTS
+    artifacts = _artifacts(history)
+    for artifact in artifacts:
+        context.say(f"out  {folder / artifact.name}  {artifact.media_type}")
+    if not history.files and not artifacts:
+        context.say("no files yet; /load FILE puts one into the workspace")
     return None
 
 
-async def _package(desk: CommandContext, words: list[str]) -> Next:
+async def _package(context: CommandContext, words: list[str]) -> Next:
     if not words:
-        packages = desk.conversation.dialogue.history.packages
-        desk.say(", ".join(packages) or "no packages were added; /package NAME adds one")
+        packages = context.chat.history.packages
+        context.say(", ".join(packages) or "no packages were added; /package NAME adds one")
         return None
-    desk.say("installing; then the interpreter restarts and runs its cells again")
-    await desk.conversation.dialogue.add_packages(tuple(words))
+    context.say("installing; then the interpreter restarts and runs its cells again")
+    await context.chat.add_packages(tuple(words))
     return None
 
 
-async def _model(desk: CommandContext, words: list[str]) -> Next:
+async def _model(context: CommandContext, words: list[str]) -> Next:
     if words:
-        await desk.conversation.use_model(words[0])
+        await context.chat.use_model(words[0])
     else:
-        desk.say(f"{desk.conversation.dialogue.model.name} answers")
+        context.say(f"{context.chat.model.name} answers")
     return None
 
 
-async def _cost(desk: CommandContext, words: list[str]) -> Next:
+async def _cost(context: CommandContext, words: list[str]) -> Next:
     del words
-    usage = desk.conversation.dialogue.history.usage
+    usage = context.chat.history.usage
     cost = "an unknown price" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
-    desk.say(
+    context.say(
         f"{usage.calls} replies, {usage.input_tokens} tokens read, "
         f"{usage.output_tokens} written, {cost}"
     )
     return None
 
 
-async def _undo(desk: CommandContext, words: list[str]) -> Next:
+async def _undo(context: CommandContext, words: list[str]) -> Next:
     del words
-    await desk.conversation.dialogue.undo()
+    await context.chat.undo()
     return None
 
 
-async def _export(desk: CommandContext, words: list[str]) -> Next:
+async def _export(context: CommandContext, words: list[str]) -> Next:
     path = _path(_one(words, "the name of a file, ending in .ipynb or .md"))
-    conversation = desk.conversation
-    write_export(path, conversation.dialogue.history, conversation.record.folder)
-    desk.say(f"written to {path}")
+    write_export(path, context.chat.history, context.session.folder)
+    context.say(f"written to {path}")
     return None
 
 
-async def _help(desk: CommandContext, words: list[str]) -> Next:
+async def _help(context: CommandContext, words: list[str]) -> Next:
     del words
     table = Table.grid(padding=(0, 2))
     for name, (usage, about, _) in COMMANDS.items():
         table.add_row(Text(f"{name} {usage}".strip(), style="cyan"), Text(about))
-    desk.console.print(table)
-    desk.say("Enter sends, Alt+Enter starts a new line, Ctrl-C interrupts, Ctrl-D exits.")
+    context.console.print(table)
+    context.say("Enter sends, Alt+Enter starts a new line, Ctrl-C interrupts, Ctrl-D exits.")
     return None
 
 
-async def _quit(desk: CommandContext, words: list[str]) -> Next:
-    del desk, words
+async def _quit(context: CommandContext, words: list[str]) -> Next:
+    del context, words
     return Leave()
 
 
@@ -172,22 +172,22 @@ COMMANDS: Final[dict[str, tuple[str, str, Act]]] = {
 }
 
 
-async def dispatch(line: str, desk: CommandContext) -> Next:
+async def dispatch(line: str, context: CommandContext) -> Next:
     """Run a line that begins with a slash; its errors are printed, not raised."""
     try:
         name, *words = shlex.split(line)
     except ValueError as error:
-        desk.say(f"invalid command line: {error}")
+        context.say(f"invalid command line: {error}")
         return None
     if name not in COMMANDS:
-        desk.say(f"unknown command {one_line(name)}; /help lists all commands")
+        context.say(f"unknown command {one_line(name)}; /help lists all commands")
         return None
     try:
-        return await COMMANDS[name][2](desk, words)
+        return await COMMANDS[name][2](context, words)
     except AssayError as error:
-        desk.console.print(Text(one_line(str(error)), style="red"))
+        context.console.print(Text(one_line(str(error)), style="red"))
         if error.hint:
-            desk.console.print(Text(f"hint: {error.hint}", style="cyan"))
+            context.console.print(Text(f"hint: {error.hint}", style="cyan"))
         return None
 
 
@@ -233,22 +233,15 @@ def write_export(path: Path, history: History, session: Path) -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
         if path.suffix == ".md":
-            _copy_pictures(history, folder, path.with_name(f"{path.stem}_files"))
+            beside = path.with_name(f"{path.stem}_files")
+            for artifact in filter(is_picture, _artifacts(history)):
+                beside.mkdir(exist_ok=True)
+                shutil.copyfile(folder / artifact.name, beside / artifact.name)
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}") from error
 
 
-def _copy_pictures(history: History, folder: Path, beside: Path) -> None:
-    for artifact in filter(is_picture, _made_in(history)):
-        beside.mkdir(exist_ok=True)
-        shutil.copyfile(folder / artifact.name, beside / artifact.name)
-
-
-def _artifacts(desk: CommandContext) -> list[StoredArtifact]:
-    return _made_in(desk.conversation.dialogue.history)
-
-
-def _made_in(history: History) -> list[StoredArtifact]:
+def _artifacts(history: History) -> list[StoredArtifact]:
     return [made for turn in history.turns for cell in turn.cells for made in cell.artifacts]
 
 

@@ -16,13 +16,14 @@ from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
-from assay.chat.open_session import ChatCallbacks, OpenChat, open_conversation
+from assay.chat.open_session import open_chat_session, open_resources
+from assay.chat.session import ChatSession
 from assay.cli.chat import view
 from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
 from assay.cli.chat.view import ChatView
 from assay.cli.render.text import one_line
 from assay.cli.terminal import open_progress, run_until_interrupted
-from assay.contracts.chat import ChatEvent, StoredArtifact, ToolAsk, TurnEnded
+from assay.contracts.chat import StoredArtifact, ToolAsk, TurnEnded
 from assay.contracts.errors import AssayError, require
 from assay.settings.load import Settings, terminal_graphics
 from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
@@ -155,69 +156,73 @@ class ChatOptions:
     packages: tuple[str, ...] = ()
 
 
-async def converse(wishes: ChatOptions, settings: Settings, console: Console) -> None:
+async def converse(options: ChatOptions, settings: Settings, console: Console) -> None:
     """Run sessions until the user exits; a command can switch to another session."""
     store = SessionStore(settings.state_dir)
     reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
-    following: Next = GoTo(wishes.session)
+    following: Next = GoTo(options.session)
     while isinstance(following, GoTo):
-        room = _ChatRepl(settings=settings, store=store, console=console, reader=reader)
-        following = await room.talk(following.session, wishes)
-        wishes = ChatOptions(session=wishes.session)
+        repl = _ChatRepl(settings, store, console, reader, following.session)
+        following = await repl.run(options)
+        options = ChatOptions(session=options.session)
 
 
 class _ChatRepl:
     """The loop of one session."""
 
     def __init__(
-        self, *, settings: Settings, store: SessionStore, console: Console, reader: Reader
+        self,
+        settings: Settings,
+        store: SessionStore,
+        console: Console,
+        reader: Reader,
+        session: Session,
     ) -> None:
         self._settings = settings
         self._store = store
         self._console = console
         self._reader = reader
-        self._view: ChatView | None = None
+        self._session = session
         self._figures: list[StoredArtifact] = []
+        self._view = ChatView(console, session.folder / ARTIFACTS, self._figures.append)
 
-    async def talk(self, session: Session, wishes: ChatOptions) -> Next:
-        folder = session.folder / ARTIFACTS
-        self._view = ChatView(self._console, folder, self._figures.append)
-        company = ChatCallbacks(
-            listeners=(self._show,),
-            approve=self._approve,
-            preparing=open_progress,
+    async def run(self, options: ChatOptions) -> Next:
+        """Run the session until the user leaves it."""
+        resources = open_resources(
+            self._settings,
             project=Path(),
             on_notice=lambda text: self._console.print(Text(f"note: {one_line(text, 400)}", "dim")),
         )
-        async with open_conversation(
-            session, self._settings, company, model=wishes.model
-        ) as conversation:
-            self._welcome(conversation)
+        async with open_chat_session(
+            self._session,
+            self._settings,
+            resources,
+            model=options.model,
+            listeners=(self._view,),
+            approve=self._approve,
+            preparing=open_progress,
+        ) as chat:
+            name = f"session {self._session.id}"
+            if turns := chat.history.turns:
+                asked = one_line(turns[-1].message, 100)
+                self._console.print(Text(f"{name}, {len(turns)} turns so far; the last: {asked}"))
+            else:
+                self._console.print(Text(f"{name}; /help lists the commands", style="dim"))
             try:
-                if wishes.packages:
-                    await conversation.dialogue.add_packages(wishes.packages)
-                await conversation.dialogue.wake()
-                for file in wishes.files:
-                    await conversation.load_file(file)
-                return await self._attend(conversation)
+                if options.packages:
+                    await chat.add_packages(options.packages)
+                await chat.wake()
+                for file in options.files:
+                    await chat.load_file(file)
+                return await self._attend(chat)
             finally:
                 self._view.close()
 
-    def _show(self, event: ChatEvent) -> None:
-        if self._view is not None:
-            self._view(event)
-
-    def _welcome(self, conversation: OpenChat) -> None:
-        session, turns = conversation.session, conversation.dialogue.history.turns
-        name = f"session {session.id}"
-        if turns:
-            asked = one_line(turns[-1].message, 100)
-            self._console.print(Text(f"{name}, {len(turns)} turns so far; the last: {asked}"))
-        else:
-            self._console.print(Text(f"{name}; /help lists the commands", style="dim"))
-
-    async def _attend(self, conversation: OpenChat) -> Next:
-        desk = CommandContext(conversation=conversation, store=self._store, console=self._console)
+    async def _attend(self, chat: ChatSession) -> Next:
+        """Read messages and commands until one of them leaves the session."""
+        context = CommandContext(
+            chat=chat, session=self._session, store=self._store, console=self._console
+        )
         while True:
             try:
                 message = await self._reader.read()
@@ -227,27 +232,23 @@ class _ChatRepl:
                 return Leave()
             if not message.strip():
                 continue
-            if message.lstrip().startswith("/"):
-                if (following := await self._obey(message.strip(), desk)) is not None:
-                    return following
-            else:
-                await take_turn(conversation, message)
-                await self._show_figures(conversation)
-
-    async def _obey(self, words: str, desk: CommandContext) -> Next:
-        """Run a command; Ctrl-C stops it and not the session."""
-        try:
-            return await run_until_interrupted(partial(dispatch, words, desk))
-        finally:
-            if self._view is not None:
+            if not message.lstrip().startswith("/"):
+                await take_turn(chat, message)
+                await self._show_figures(chat)
+                continue
+            try:
+                # Ctrl-C stops the command and not the session.
+                following = await run_until_interrupted(partial(dispatch, message.strip(), context))
+            finally:
                 self._view.close()
+            if following is not None:
+                return following
 
     async def _approve(self, ask: ToolAsk) -> bool:
         """Ask whether a tool may run; without a terminal the answer is no."""
         if not sys.stdin.isatty():
             return False
-        if self._view is not None:
-            self._view.close()
+        self._view.close()
         question = f"Use {one_line(ask.tool)} with {one_line(ask.arguments, 400)}? [y/N] "
         self._console.print(Text(question, style="yellow"))
         try:
@@ -256,7 +257,7 @@ class _ChatRepl:
             return False
         return (answer or "").strip().lower() in {"y", "yes"}
 
-    async def _show_figures(self, conversation: OpenChat) -> None:
+    async def _show_figures(self, chat: ChatSession) -> None:
         """Draw a turn's figures if the terminal can."""
         waiting, self._figures[:] = list(self._figures), []
         chosen = self._settings.chat.figures
@@ -267,27 +268,23 @@ class _ChatRepl:
             if figure.media_type != "image/png":
                 continue
             try:
-                png = (conversation.record.folder / ARTIFACTS / figure.name).read_bytes()
+                png = (self._session.folder / ARTIFACTS / figure.name).read_bytes()
             except OSError:
                 continue  # Removed meanwhile; its name was shown.
-            for sequence in await self._sequences(kind, png, conversation):
-                sys.stdout.buffer.write(sequence)
+            if kind == "kitty":
+                sequences = tuple(view.kitty(png))
+            elif kind == "iterm":
+                sequences = tuple(view.iterm(png))
+            elif sandbox := chat.notebook.sandbox:
+                sequences = (await view.sixel(png, sandbox) or b"",)
+            else:
+                sequences = ()
+            sys.stdout.buffer.writelines(sequences)
             sys.stdout.buffer.write(b"\n")
             sys.stdout.buffer.flush()
 
-    async def _sequences(
-        self, kind: view.Graphics, png: bytes, conversation: OpenChat
-    ) -> list[bytes]:
-        if kind == "kitty":
-            return list(view.kitty(png))
-        if kind == "iterm":
-            return list(view.iterm(png))
-        sandbox = conversation.dialogue.sandbox
-        made = await view.sixel(png, sandbox) if sandbox else None
-        return [] if made is None else [made]
 
-
-async def take_turn(conversation: OpenChat, message: str) -> TurnEnded:
+async def take_turn(chat: ChatSession, message: str) -> TurnEnded:
     """Take one turn; Ctrl-C stops it and not the session."""
     ended: TurnEnded | None = None
     failure: AssayError | None = None
@@ -295,7 +292,7 @@ async def take_turn(conversation: OpenChat, message: str) -> TurnEnded:
     async def speak() -> None:
         nonlocal ended, failure
         try:
-            ended = await conversation.dialogue.say(message)
+            ended = await chat.say(message)
         except AssayError as error:
             failure = error
         tasks.cancel_scope.cancel()
@@ -303,7 +300,7 @@ async def take_turn(conversation: OpenChat, message: str) -> TurnEnded:
     async def listen() -> None:
         with anyio.open_signal_receiver(signal.SIGINT) as signals:
             async for _ in signals:
-                conversation.dialogue.interrupt()
+                chat.interrupt()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen)

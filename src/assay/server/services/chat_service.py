@@ -7,7 +7,7 @@ second one counts the usage, marks the session as free and writes the audit log.
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from pathlib import Path, PurePosixPath
@@ -17,7 +17,8 @@ import anyio
 import anyio.abc
 from anyio import to_thread
 
-from assay.chat.open_session import ChatCallbacks, OpenChat, Shared, open_conversation
+from assay.chat.open_session import ChatResources, open_chat_session
+from assay.chat.session import ChatSession
 from assay.contracts.chat import (
     CellStarted,
     ChatEvent,
@@ -73,7 +74,7 @@ class TurnHandle:
     created: AuditEntry | None
     """The entry for a session that starts with this turn."""
     worker: SessionWorker
-    chat: OpenChat
+    chat: ChatSession
     job: Job[TurnEnded] = field(init=False)
     number: int = 0
     before: Usage = field(default_factory=Usage)
@@ -86,7 +87,7 @@ class TurnHandle:
     async def finish(self) -> tuple[Turn, Usage]:
         """Wait for the end of the turn; return it with its results, and its usage."""
         await self.job.wait()
-        history = self.chat.dialogue.history
+        history = self.chat.history
         turn = next(turn for turn in history.turns if turn.number == self.number)
         return turn, history.usage - self.before
 
@@ -98,7 +99,7 @@ class ChatService:
         self,
         settings: Settings,
         store: Store,
-        shared: Shared,
+        shared: ChatResources,
         streams: EventStreams,
         quotas: Quotas,
         tasks: anyio.abc.TaskGroup,
@@ -245,10 +246,9 @@ class ChatService:
             raise
         return turn
 
-    async def _run_turn(self, turn: TurnHandle, chat: OpenChat) -> TurnEnded:
+    async def _run_turn(self, turn: TurnHandle, chat: ChatSession) -> TurnEnded:
         """Run one turn, and count its usage."""
-        dialogue, model, row = chat.dialogue, chat.dialogue.model, turn.row
-        history = dialogue.history
+        history, model, row = chat.history, chat.model, turn.row
         turn.number, turn.before = history.begun + 1, history.usage
         wanted = new_turn_hold(turn.caller, turn.message)
         held_model = self._quotas.held(model, turn.caller, wanted.id)
@@ -274,10 +274,10 @@ class ChatService:
         audit = self._audits[key] = TurnAudit(self._new_entry(row))
         try:
             turn.job.started.set()
-            dialogue.model = held_model
-            return await dialogue.say(turn.message, turn.instructions)
+            chat.model = held_model
+            return await chat.say(turn.message, turn.instructions)
         finally:
-            dialogue.model = model
+            chat.model = model
             del self._audits[key]
             # A listener may start the next turn as soon as it sees the end of this one.
             turn.worker.settling = True
@@ -287,7 +287,7 @@ class ChatService:
     async def _settle(self, turn: TurnHandle, hold_id: str, entries: Sequence[AuditEntry]) -> None:
         """Count the usage of a turn, write its audit entries, and mark the session as free."""
         row, now = turn.row, time.time()
-        used = daily_usage(row.key_id, turn.chat.dialogue.history.usage - turn.before)
+        used = daily_usage(row.key_id, turn.chat.history.usage - turn.before)
 
         def write(db: Statements) -> None:
             settle(db, hold_id, used, at=now)
@@ -297,7 +297,7 @@ class ChatService:
                 AUDIT.add(db, entry)
 
         try:
-            await turn.chat.record.settle()
+            await turn.chat.log.settle()
             await self._store.transact(write)
         except JournalError as error:
             _LOG.error("a turn could not be noted: %s", error)
@@ -308,18 +308,20 @@ class ChatService:
     ) -> FileLoaded:
         """Add a file to the workspace of a session; raises like `begin_turn`."""
 
-        async def load(chat: OpenChat) -> FileLoaded:
-            loaded = await chat.dialogue.load(path, content)
-            await chat.record.settle()
+        async def load(chat: ChatSession) -> FileLoaded:
+            loaded = await chat.load(path, content)
+            await chat.log.settle()
             return loaded
 
         return await self._do(user, session_id, load)
 
     async def undo(self, user: str, session_id: str) -> TurnUndone:
         """Undo the last turn; raises like `begin_turn`."""
-        return await self._do(user, session_id, lambda chat: chat.dialogue.undo())
+        return await self._do(user, session_id, lambda chat: chat.undo())
 
-    async def _do(self, user: str, session_id: str, work: Callable[[OpenChat], Awaitable[T]]) -> T:
+    async def _do(
+        self, user: str, session_id: str, work: Callable[[ChatSession], Awaitable[T]]
+    ) -> T:
         row = await self.find(user, session_id)
         worker, _ = await self._open(user, row)
         value = await worker.submit(work).wait()
@@ -425,7 +427,7 @@ class ChatService:
     def _sessions(self, user: str) -> SessionStore:
         return SessionStore(settings_of(self._settings, user).state_dir)
 
-    async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, OpenChat]:
+    async def _open(self, user: str, row: SessionRow) -> tuple[SessionWorker, ChatSession]:
         """Return the open session; open it if necessary."""
         key = _key(user, row.id)
         while True:
@@ -459,7 +461,7 @@ class ChatService:
     @asynccontextmanager
     async def _opened(
         self, key: StreamKey, session: Session, model: str
-    ) -> AsyncGenerator[OpenChat]:
+    ) -> AsyncGenerator[ChatSession]:
         async with AsyncExitStack() as stack:
             stream = await stack.enter_async_context(self._streams.hold(key, session.folder))
 
@@ -470,12 +472,13 @@ class ChatService:
                     audit.hear(event)
 
             yield await stack.enter_async_context(
-                open_conversation(
+                open_chat_session(
                     session,
                     settings_of(self._settings, key.user),
-                    ChatCallbacks(listeners=(hear,), on_notice=_LOG.info),
+                    nullcontext(self._shared),
                     model=model,
-                    shared=self._shared,
+                    listeners=(hear,),
+                    sync_later=True,
                 )
             )
 

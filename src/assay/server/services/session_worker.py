@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 
-from assay.chat.open_session import OpenChat
+from assay.chat.session import ChatSession
 from assay.contracts.errors import AssayError
 from assay.server.errors import RequestRejectedError
 
@@ -21,7 +21,7 @@ _LOG: Final = logging.getLogger(__name__)
 class Job(Generic[T]):
     """A job for the session."""
 
-    work: Callable[[OpenChat], Awaitable[T]]
+    work: Callable[[ChatSession], Awaitable[T]]
     started: anyio.Event = field(default_factory=anyio.Event)
     """The work may set this when nothing can reject it any more; its end sets it, too."""
     done: anyio.Event = field(default_factory=anyio.Event)
@@ -40,13 +40,13 @@ class SessionWorker:
     """Opens a session, runs jobs, and closes the session when it is idle or closed."""
 
     def __init__(
-        self, opening: Callable[[], AbstractAsyncContextManager[OpenChat]], idle_s: float
+        self, opening: Callable[[], AbstractAsyncContextManager[ChatSession]], idle_s: float
     ) -> None:
         self._opening = opening
         self._idle_s = idle_s
         self._job: Job[Any] | None = None
         self._wake = anyio.Event()
-        self._chat: OpenChat | None = None
+        self._chat: ChatSession | None = None
         self._failure: Exception | None = None
         self._ready = anyio.Event()
         self.ended = anyio.Event()
@@ -64,14 +64,14 @@ class SessionWorker:
         if self._job is not None and self.settling:
             await self._job.done.wait()
 
-    async def opened(self) -> OpenChat | None:
+    async def opened(self) -> ChatSession | None:
         """Wait until the session is open, or raise its error; None if it has closed meanwhile."""
         await self._ready.wait()
         if self._failure is not None:
             raise self._failure
         return None if self.closing else self._chat
 
-    def submit(self, work: Callable[[OpenChat], Awaitable[T]]) -> Job[T]:
+    def submit(self, work: Callable[[ChatSession], Awaitable[T]]) -> Job[T]:
         """Submit a job.
 
         Raises:
@@ -88,7 +88,7 @@ class SessionWorker:
     def interrupt(self) -> None:
         """Interrupt the running turn, if there is one."""
         if self._chat is not None:
-            self._chat.dialogue.interrupt()
+            self._chat.interrupt()
 
     def close(self) -> None:
         """Close after the current job."""
@@ -124,7 +124,7 @@ class SessionWorker:
                 job.started.set()
                 job.done.set()
 
-    async def _run_job(self, job: Job[Any], chat: OpenChat) -> None:
+    async def _run_job(self, job: Job[Any], chat: ChatSession) -> None:
         try:
             job.value = await job.work(chat)
         except Exception as error:  # noqa: BLE001 - re-raised to the caller

@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from assay.agent.graph import load_library
 from assay.asyncx.owned_context import OwnedContext, open_task_group
-from assay.chat.open_session import Shared
+from assay.chat.open_session import ChatResources
 from assay.contracts.errors import AssayError, JournalError, MissingExtraError, UsageError
 from assay.contracts.messages import Price
 from assay.contracts.ports import Model
@@ -67,7 +67,7 @@ async def _resolve(name: str, settings: Settings) -> tuple[str, ResolvedModel]:
 @asynccontextmanager
 async def open_shared(
     settings: Settings, on_notice: Callable[[str], None]
-) -> AsyncGenerator[Shared]:
+) -> AsyncGenerator[ChatResources]:
     """Open the shared resources until the server shuts down.
 
     Each session gets its own model, except that all share the embedded one, which needs much
@@ -99,7 +99,7 @@ async def open_shared(
             async with open_model(name, settings=settings.models, opening=opening) as model:
                 yield model
 
-        yield Shared(backend=backend, tools=tools, open_model=open_one)
+        yield ChatResources(backend=backend, tools=tools, open_model=open_one)
 
 
 async def price_of(name: str, settings: Settings) -> Price | None:

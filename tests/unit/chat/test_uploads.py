@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.chat.open_session import read_upload
+from assay.chat.session import read_upload
 from assay.contracts.errors import UsageError
 
 
