@@ -30,14 +30,16 @@ def find_extensions(group: str, *, taken: Collection[str] = ()) -> dict[str, Ent
     return found
 
 
-def load_extension(entry: EntryPoint, kind: type[T]) -> T:
-    """Import the object of an entry point.
+def load_extension(entry: EntryPoint, kind: type[T], *, call: bool = False) -> T:
+    """Import the object of an entry point; if `call` is set, return what it returns.
 
     Raises:
-        UsageError: If it cannot be imported, or is of another type; names the distribution.
+        UsageError: If it cannot be loaded, or is of another type; names the distribution.
     """
     try:
         loaded = entry.load()
+        if call:
+            loaded = loaded()
     except Exception as error:
         raise UsageError(
             f"{declared_by(entry)}, which cannot be loaded: {type(error).__name__}: {error}",

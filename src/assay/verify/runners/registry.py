@@ -8,11 +8,10 @@ its exit code.
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Final
 
-from assay.contracts.errors import UsageError
 from assay.contracts.execution import Command
+from assay.contracts.extensions import find_extensions, load_extension
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.verdict import CheckReport, Grade
 from assay.contracts.workspace import project_env, project_script
@@ -106,19 +105,5 @@ def installed_runners() -> tuple[Runner, ...]:
     Raises:
         UsageError: If an entry point cannot be loaded, or is no runner.
     """
-    runners: list[Runner] = []
-    for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
-        try:
-            made = entry.load()()
-            problem = "" if isinstance(made, Runner) else "it is no assay.verify.runner.Runner"
-        except Exception as error:  # noqa: BLE001 - the code of another distribution
-            made, problem = None, f"{type(error).__name__}: {error}"
-        if not isinstance(made, Runner):
-            name = entry.dist.name if entry.dist else "unknown"
-            raise UsageError(
-                f"the test runner {entry.name!r} ({entry.value}) of the distribution {name!r} "
-                f"cannot be used: {problem}",
-                hint=f"update or uninstall {name}",
-            )
-        runners.append(made)
-    return tuple(runners)
+    entries = sorted(find_extensions(ENTRY_POINTS).items())
+    return tuple(load_extension(entry, Runner, call=True) for _, entry in entries)
