@@ -17,6 +17,7 @@ import anyio
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from assay.asyncx.owned_context import open_task_group
 from assay.auth.credentials import Credentials, load_credentials
 from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import Limits
@@ -119,7 +120,6 @@ async def open_executor(
         UsageError: If the settings are not safe, or the address is not available.
     """
     credentials = load_credentials(settings)
-    failure: Exception | None = None
     with ExitStack() as stack:
         audit = stack.enter_context(closing(AuditLog(audit_file)))
         observer = Observer(audit.write)
@@ -134,7 +134,7 @@ async def open_executor(
             result_ttl_s=settings.result_ttl_s,
             digest=surroundings(backend),
         )
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             servicer = ExecutorServicer(backend, tasks, config, admission, credentials, tracer)
             server = grpc.aio.server(options=_OPTIONS)
             server.add_generic_rpc_handlers((servicer.rpc_handlers(),))
@@ -150,14 +150,9 @@ async def open_executor(
                     )
                 tasks.start_soon(servicer.sweep)
                 yield executor
-            except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
-                failure = error
             finally:
                 with anyio.CancelScope(shield=True):
                     await executor.stop()
-                tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
 
 
 def _quotas(settings: ExecutorSettings, executions: int) -> Quotas:

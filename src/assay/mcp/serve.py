@@ -33,6 +33,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
+from assay.asyncx.owned_context import open_task_group
 from assay.auth.tokens import TokenFile, bearer_token, mcp_tokens
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import Limits, SandboxSpec
@@ -103,10 +104,9 @@ async def serve_http(
             ws="none",
         )
         server = EmbeddedServer(config)
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(_stop_on_signal, server, guard)
             await server.serve(sockets=list(sockets.values()))
-            tasks.cancel_scope.cancel()
 
 
 async def _stop_on_signal(server: uvicorn.Server, guard: "TokenGuard") -> None:
@@ -228,7 +228,7 @@ async def serve_stdio(server: Server[Any], *, line_bytes: int) -> None:
 
 
 async def _serve(server: Server[Any], line_bytes: int) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
         with _input_apart() as descriptor:
             # The SDK reads in a thread, which cannot be interrupted: a stopping server would wait
@@ -236,7 +236,6 @@ async def _serve(server: Server[Any], line_bytes: int) -> None:
             lines: Any = _Lines(descriptor, line_bytes)
             async with stdio_server(stdin=lines) as (reading, writing):
                 await server.run(reading, writing, server.create_initialization_options())
-        tasks.cancel_scope.cancel()
 
 
 async def _cancel_on_signal(scope: anyio.CancelScope) -> None:

@@ -23,6 +23,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Scope
 
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import AssayError
 from assay.contracts.execution import OutputChunk
@@ -157,7 +158,6 @@ async def _call(
     """Run a call in the workspace of its caller, with regular progress reports."""
     caller = _caller(ctx)
     progress = _Progress()
-    results: list[types.CallToolResult | AssayError] = []
     async with workspaces.lease(caller, arguments.pop("workspace")) as workspace:
         call = ToolCall(
             workspace=workspace,
@@ -165,17 +165,9 @@ async def _call(
             on_output=progress.add,
             name_workspace=not caller.alone,
         )
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(progress.report, ctx.session.report_progress)
-            try:
-                results.append(await tool.call(call, **arguments))
-            except AssayError as error:
-                results.append(error)  # A task group would wrap the exception.
-            tasks.cancel_scope.cancel()
-        [result] = results
-        if isinstance(result, AssayError):
-            raise result
-        return result
+            return await tool.call(call, **arguments)
 
 
 def _caller(ctx: Context) -> McpClient:

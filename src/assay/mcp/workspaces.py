@@ -14,7 +14,7 @@ from typing import Final
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from assay.asyncx.owned_context import OwnedContext
+from assay.asyncx.owned_context import OwnedContext, open_task_group
 from assay.contracts.errors import AssayError, SandboxUnavailableError, ToolError
 from assay.contracts.ports import Interpreter, Sandbox
 
@@ -211,7 +211,7 @@ class Workspaces:
         handle = f"ws_{secrets.token_urlsafe(_HANDLE_BYTES)}"
         begun = False
         try:
-            async with self.open_sandbox() as sandbox, anyio.create_task_group() as tasks:
+            async with self.open_sandbox() as sandbox, open_task_group() as tasks:
                 workspace = Workspace(
                     handle=handle, owner=caller.owner, sandbox=sandbox, tasks=tasks
                 )
@@ -221,7 +221,6 @@ class Workspaces:
                 task_status.started(workspace)
                 await self._wait_for_end(workspace)
                 self._end(workspace)
-                tasks.cancel_scope.cancel()
         except AssayError as error:
             if not begun:  # Failed to open; the caller handles the error.
                 raise

@@ -19,6 +19,7 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.execution import BlockedConnection
 from assay.sandbox.network.dial import DeniedError, Dialing, NoSuchHostError
 
@@ -351,26 +352,19 @@ async def open_gate(
     """
     gate = EgressProxy(egress)
     mine = [socket.socket(fileno=os.dup(listener)) for listener in listeners]
-    failure: Exception | None = None
     try:
         datagrams, questions, *connections = mine
         for listener in mine:
             listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(gate.serve_datagrams, datagrams)
             tasks.start_soon(gate.serve_streams, questions, gate.answer_stream)
             for listener in connections:
                 tasks.start_soon(gate.serve_streams, listener, gate.carry_connection)
-            try:
-                yield gate
-            except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-                failure = error
-            tasks.cancel_scope.cancel()
+            yield gate
     finally:
         for listener in mine:
             listener.close()
-    if failure is not None:
-        raise failure
 
 
 async def _stream(client: socket.socket) -> anyio.abc.SocketStream:

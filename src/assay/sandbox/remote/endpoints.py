@@ -7,6 +7,7 @@ import anyio
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import AssayError, SandboxUnavailableError
 from assay.contracts.execution import Isolation
 from assay.sandbox.remote.grpc_transport import GrpcTransport
@@ -68,7 +69,6 @@ class Endpoint:
             UnreachableError: If it stopped answering; the action may still take effect there.
             AssayError: The errors of `act`.
         """
-        failure: AssayError | None = None
         done = False
 
         async def watch() -> None:
@@ -78,16 +78,10 @@ class Endpoint:
                     tasks.cancel_scope.cancel()
                     return
 
-        async with anyio.create_task_group() as tasks:
+        async with open_task_group() as tasks:
             tasks.start_soon(watch)
-            try:
-                await act()
-                done = True
-            except AssayError as error:  # A task group would wrap the exception.
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
+            await act()
+            done = True
         if not done:
             self.serving = False
             raise UnreachableError(

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from assay.asyncx.listen import EmbeddedServer, is_loopback, listen, url_of
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import UsageError
 from assay.server.api.app import create_app, guarded
 from assay.server.api.middleware import RequestCompleted
@@ -192,11 +193,10 @@ async def _answer(state: ServerState, app: ASGIApp, metrics: Metrics, taken: soc
     gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _SELDOM)
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
         tasks.start_soon(_end_on_signal, server, state)
         tasks.start_soon(metrics.watch_loop)
         await server.serve(sockets=[taken])
-        tasks.cancel_scope.cancel()
 
 
 async def _end_on_signal(server: uvicorn.Server, state: ServerState) -> None:

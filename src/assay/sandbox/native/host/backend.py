@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
@@ -289,19 +290,11 @@ async def open_native(config: NativeConfig) -> AsyncGenerator[NativeBackend]:
         IsolationUnavailableError: If this machine does not allow it.
         UsageError: If a path in `read_only` does not exist or cannot be visible in a jail.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
+    async with open_task_group() as tasks:
+        backend = NativeBackend(config, tasks)
         try:
-            backend = NativeBackend(config, tasks)
-            try:
-                await backend.start()
-                yield backend
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await backend.close()
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
-            failure = error
+            await backend.start()
+            yield backend
         finally:
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+            with anyio.CancelScope(shield=True):
+                await backend.close()
