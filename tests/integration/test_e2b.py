@@ -4,17 +4,18 @@ import json
 import os
 import sys
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import PurePosixPath
 
 import anyio
 import pytest
+from pydantic import SecretStr
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import Isolation, Limits, PythonCode, Reason, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox
 from assay.sandbox.e2b import backend as cleanup
 from assay.sandbox.e2b.backend import E2BBackend, open_e2b
+from assay.sandbox.e2b.vm import connection_to
 from tests.support.e2b_service.machine import GuestMachine
 from tests.support.e2b_service.opening import StandIn, open_stand_in
 from tests.support.eventually import eventually
@@ -31,7 +32,7 @@ async def stand_in() -> AsyncGenerator[StandIn]:
 
 @pytest.fixture
 async def backend(stand_in: StandIn) -> AsyncGenerator[E2BBackend]:
-    async with open_e2b(stand_in.options) as opened:
+    async with open_e2b(stand_in.settings) as opened:
         yield opened
 
 
@@ -53,7 +54,7 @@ def newest(stand_in: StandIn) -> GuestMachine:
 
 async def open_with(stand_in: StandIn, **changes: object) -> None:
     async with (
-        open_e2b(stand_in.with_options(**changes)) as backend,
+        open_e2b(stand_in.with_settings(**changes)) as backend,
         backend.open_sandbox(LIMITS),
     ):
         raise AssertionError("it was opened")
@@ -63,7 +64,7 @@ async def test_a_wrong_key_is_said_before_anything_is_made(stand_in: StandIn) ->
     made = len(stand_in.service.created)
 
     with pytest.raises(UsageError, match="does not accept the key") as refusal:
-        await open_with(stand_in, api_key="e2b_wrong")
+        await open_with(stand_in, api_key=SecretStr("e2b_wrong"))
 
     assert "E2B_API_KEY" in refusal.value.hint
     assert "e2b_wrong" not in str(refusal.value) + refusal.value.hint
@@ -72,7 +73,7 @@ async def test_a_wrong_key_is_said_before_anything_is_made(stand_in: StandIn) ->
 
 async def test_without_a_key_nobody_is_asked(stand_in: StandIn) -> None:
     with pytest.raises(UsageError, match="needs a key"):
-        await open_with(stand_in, api_key="", api_url=NOBODY)
+        await open_with(stand_in, api_key=None, api_url=NOBODY)
 
 
 async def test_a_service_that_cannot_be_reached_is_said_so_soon(stand_in: StandIn) -> None:
@@ -220,10 +221,10 @@ async def test_a_result_says_that_it_was_a_machine(box: Sandbox) -> None:
 
 
 async def test_machines_are_kept_alive_for_as_long_as_they_are_open(stand_in: StandIn) -> None:
-    options = replace(stand_in.options, timeout_s=0.3)
+    settings = stand_in.with_settings(timeout_s=0.3)
     stand_in.service.renewed.clear()
 
-    async with open_e2b(options) as backend, backend.open_sandbox(LIMITS):
+    async with open_e2b(settings) as backend, backend.open_sandbox(LIMITS):
         with anyio.fail_after(60):
             await stand_in.service.renewed.wait()
 
@@ -232,12 +233,12 @@ async def test_a_sandbox_is_labelled_with_its_owner_and_ended_with_its_context(
     stand_in: StandIn, backend: E2BBackend
 ) -> None:
     async with backend.open_sandbox(LIMITS):
-        (found,) = await cleanup.find_leftovers(stand_in.options)
+        (found,) = await cleanup.find_leftovers(stand_in.settings)
 
         assert found.owner.pid == os.getpid()
         assert found.here
         assert not found.orphaned
-    assert await cleanup.find_leftovers(stand_in.options) == []
+    assert await cleanup.find_leftovers(stand_in.settings) == []
 
 
 DIES = """
@@ -275,7 +276,7 @@ async def test_what_a_killed_owner_leaves_is_found_and_ended(
         assert states == ["orphaned", "running"], hint
         assert code == 0
         assert ended.startswith("ended i")
-        assert len(await cleanup.find_leftovers(stand_in.options)) == 1
+        assert len(await cleanup.find_leftovers(stand_in.settings)) == 1
 
 
 async def test_the_command_runs_a_program_there(stand_in: StandIn) -> None:
@@ -382,7 +383,7 @@ async def test_cells_and_programs_share_files(box: Sandbox, cells: Interpreter) 
 async def test_the_sdk_itself_runs_code_on_the_stand_in(stand_in: StandIn) -> None:
     from e2b_code_interpreter import AsyncSandbox
 
-    machine = await AsyncSandbox.create(**stand_in.options.connection())
+    machine = await AsyncSandbox.create(**connection_to(stand_in.settings))
     try:
         await machine.run_code("x = 40")
         ran = await machine.run_code("print(x + 2)")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from assay.sandbox.docker.engine import Engine
     from assay.sandbox.e2b.backend import Leftover
-    from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
     from assay.selftest.checks import Suite
     from assay.selftest.run import CheckResult, Report
     from assay.settings.load import SandboxSettings
+    from assay.settings.sections import E2BSettings
 
 
 @click.command()
@@ -275,7 +275,7 @@ def list_e2b(*, as_json: bool) -> None:
 
     from assay.sandbox.e2b.backend import find_leftovers
 
-    found = anyio.run(find_leftovers, _e2b_options())
+    found = anyio.run(find_leftovers, _e2b_settings())
     if as_json:
         click.echo(to_json([_e2b_row(one) for one in found]))
         return
@@ -295,8 +295,8 @@ def clean_e2b(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: boo
 
     from assay.sandbox.e2b.backend import find_leftovers
 
-    options = _e2b_options()
-    found = anyio.run(find_leftovers, options)
+    settings = _e2b_settings()
+    found = anyio.run(find_leftovers, settings)
     wanted = [one for one in found if everything or one.orphaned]
     if ids:
         check_ids(ids, [one.id for one in wanted])
@@ -310,14 +310,14 @@ def clean_e2b(ids: tuple[str, ...], *, everything: bool, dry_run: bool, yes: boo
             click.echo(f"would end {one.id}")
     else:
         confirm(f"End {', '.join(one.id for one in wanted)}?", yes=yes)
-        anyio.run(_end_e2b, options, wanted)
+        anyio.run(_end_e2b, settings, wanted)
 
 
-async def _end_e2b(options: "E2BOptions", wanted: list["Leftover"]) -> None:
+async def _end_e2b(settings: "E2BSettings", wanted: list["Leftover"]) -> None:
     from assay.sandbox.e2b.backend import end_leftover
 
     for one in wanted:
-        await end_leftover(options, one)
+        await end_leftover(settings, one)
         click.echo(f"ended {one.id}")
 
 
@@ -335,16 +335,15 @@ def _e2b_row(one: "Leftover") -> dict[str, str | int | float]:
     }
 
 
-def _e2b_options() -> "E2BOptions":
+def _e2b_settings() -> "E2BSettings":
     from assay.sandbox.e2b.backend import check_sdk
-    from assay.sandbox.factory import e2b_options
     from assay.settings.load import load_settings
 
     check_sdk()
-    options = e2b_options(load_settings().sandbox.e2b)
-    if not options.api_key:
+    settings = load_settings().sandbox.e2b
+    if not settings.api_key:
         raise UsageError("the e2b backend needs a key", hint="set E2B_API_KEY")
-    return options
+    return settings
 
 
 @click.group(name="packages")

@@ -17,9 +17,7 @@ from assay.settings.load import SandboxSettings
 from assay.settings.types import BACKEND_GROUP, BACKENDS
 
 if TYPE_CHECKING:
-    from assay.sandbox.e2b.vm import E2BOptions
     from assay.sandbox.packages.store import PackageStore
-    from assay.settings.sections import E2BSettings
 
 
 OnNotice = Callable[[str], None]
@@ -63,7 +61,7 @@ def open_backend(
     if backend == "e2b":
         from assay.sandbox.e2b.backend import open_e2b
 
-        return open_e2b(e2b_options(settings.e2b))
+        return open_e2b(settings.e2b)
     if backend == "native":
         return _open_native(settings, wanted)
     if backend in {"docker", "docker+runsc"}:
@@ -176,22 +174,6 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
     store = build_package_store(settings)
     async with store.open_layer(settings.packages, target) as layer:
         return layer.pins
-
-
-def e2b_options(settings: "E2BSettings") -> "E2BOptions":
-    """Return the options of the E2B backend, including the API key."""
-    from assay.sandbox.e2b.vm import E2BOptions
-
-    return E2BOptions(
-        api_key=settings.api_key.get_secret_value() if settings.api_key else "",
-        template=settings.template,
-        timeout_s=settings.timeout_s,
-        domain=settings.domain,
-        api_url=settings.api_url or "",
-        sandbox_url=settings.sandbox_url or "",
-        user=settings.user,
-        workspace=settings.workspace,
-    )
 
 
 @dataclass(frozen=True, slots=True)

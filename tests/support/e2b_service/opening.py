@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from pydantic import SecretStr
 
 from assay.contracts.ports import SandboxBackend
 from assay.sandbox.e2b.backend import open_e2b
-from assay.sandbox.e2b.vm import E2BOptions
+from assay.settings.sections import E2BSettings
 from tests.support.backends import open_native
 from tests.support.e2b_service.service import KEY, Service, open_service
 
@@ -20,10 +22,10 @@ class StandIn:
     """A service that runs, and how to reach it."""
 
     service: Service
-    options: E2BOptions
+    settings: E2BSettings
 
-    def with_options(self, **changes: object) -> E2BOptions:
-        return replace(self.options, **changes)
+    def with_settings(self, **changes: object) -> E2BSettings:
+        return self.settings.model_copy(update=changes)
 
     def environment(self) -> dict[str, str]:
         """Return what the command needs to know."""
@@ -38,18 +40,16 @@ class StandIn:
 @asynccontextmanager
 async def open_stand_in() -> AsyncGenerator[StandIn]:
     async with open_native("namespaces") as native, open_service(native) as service:
-        options = E2BOptions(
-            api_key=KEY,
-            template="code-interpreter-v1",
-            timeout_s=300,
+        settings = E2BSettings(
+            api_key=SecretStr(KEY),
             api_url=service.url,
             sandbox_url=service.url,
             workspace=WORKSPACE,
         )
-        yield StandIn(service=service, options=options)
+        yield StandIn(service=service, settings=settings)
 
 
 @asynccontextmanager
 async def open_backend_on_stand_in() -> AsyncGenerator[SandboxBackend]:
-    async with open_stand_in() as stand_in, open_e2b(stand_in.options) as backend:
+    async with open_stand_in() as stand_in, open_e2b(stand_in.settings) as backend:
         yield backend

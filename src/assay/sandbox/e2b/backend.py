@@ -20,8 +20,17 @@ from assay.contracts.errors import UsageError, require
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
 from assay.sandbox.e2b.sandbox import E2BSandbox
-from assay.sandbox.e2b.vm import KEYS, E2BOptions, Machine, explain, open_machine, unreachable
+from assay.sandbox.e2b.vm import (
+    KEYS,
+    Machine,
+    address_of,
+    connection_to,
+    explain,
+    open_machine,
+    unreachable,
+)
 from assay.sandbox.native.host.registry import ProcessMark, mark
+from assay.settings.sections import E2BSettings
 
 if TYPE_CHECKING:
     from e2b import SandboxInfo
@@ -76,7 +85,7 @@ def _this_host() -> str:
     return f"{socket.gethostname()}/{boot[:8]}"
 
 
-async def find_leftovers(options: E2BOptions) -> list[Leftover]:
+async def find_leftovers(settings: E2BSettings) -> list[Leftover]:
     """Return all sandboxes that Assay has opened with this key, oldest first.
 
     Raises:
@@ -88,12 +97,12 @@ async def find_leftovers(options: E2BOptions) -> list[Leftover]:
     found: list[Leftover] = []
     try:
         pages = AsyncSandbox.list(
-            query=SandboxQuery(metadata={_LABEL: "sandbox"}), limit=_PAGE, **options.connection()
+            query=SandboxQuery(metadata={_LABEL: "sandbox"}), limit=_PAGE, **connection_to(settings)
         )
         while pages.has_next:
             found.extend(_leftover(info) for info in await pages.next_items())
     except Exception as error:
-        raise explain(error, dispatch="never_started", address=options.address) from error
+        raise explain(error, dispatch="never_started", address=address_of(settings)) from error
     return sorted(found, key=lambda one: one.since)
 
 
@@ -111,7 +120,7 @@ def _number(text: str | None) -> int:
     return int(text) if text is not None and text.isdecimal() else 0
 
 
-async def end_leftover(options: E2BOptions, leftover: Leftover) -> None:
+async def end_leftover(settings: E2BSettings, leftover: Leftover) -> None:
     """End one of them; one that has already ended is not an error.
 
     Raises:
@@ -120,9 +129,9 @@ async def end_leftover(options: E2BOptions, leftover: Leftover) -> None:
     from e2b import AsyncSandbox
 
     try:
-        await AsyncSandbox.kill(leftover.id, **options.connection())
+        await AsyncSandbox.kill(leftover.id, **connection_to(settings))
     except Exception as error:
-        raise explain(error, dispatch="never_started", address=options.address) from error
+        raise explain(error, dispatch="never_started", address=address_of(settings)) from error
 
 
 _PROBE_S: Final = 5.0
@@ -138,15 +147,15 @@ class E2BBackend:
     branches = False
     """The service cannot copy running interpreters."""
 
-    def __init__(self, options: E2BOptions) -> None:
-        self._options = options
+    def __init__(self, settings: E2BSettings) -> None:
+        self._settings = settings
         self._machines: set[Machine] = set()
 
     @asynccontextmanager
     async def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
-        machine = await open_machine(self._options, equipment, labels())
+        machine = await open_machine(self._settings, equipment, labels())
         self._machines.add(machine)
         sandbox = E2BSandbox(machine, limits)
         try:
@@ -159,13 +168,13 @@ class E2BBackend:
     async def keep_alive(self) -> None:
         """Renew the lifetime of all open machines for as long as the backend is in use."""
         while True:
-            await anyio.sleep(self._options.timeout_s / _RENEWALS)
+            await anyio.sleep(self._settings.timeout_s / _RENEWALS)
             for machine in tuple(self._machines):
                 await machine.live_on()
 
 
 @asynccontextmanager
-async def open_e2b(options: E2BOptions) -> AsyncGenerator[E2BBackend]:
+async def open_e2b(settings: E2BSettings) -> AsyncGenerator[E2BBackend]:
     """Check that the service answers and accepts the key, and open sandboxes there.
 
     Raises:
@@ -174,10 +183,10 @@ async def open_e2b(options: E2BOptions) -> AsyncGenerator[E2BBackend]:
         SandboxUnavailableError: If the service does not answer.
     """
     check_sdk()
-    if not options.api_key:
+    if not settings.api_key:
         raise UsageError("the e2b backend needs a key", hint=f"set E2B_API_KEY; see {KEYS}")
-    await _probe(options)
-    backend = E2BBackend(options)
+    await _probe(settings)
+    backend = E2BBackend(settings)
     # A task and no group: a group would wrap the errors of the backend's callers.
     renewing = asyncio.create_task(backend.keep_alive())
     try:
@@ -197,15 +206,15 @@ def check_sdk() -> None:
         importlib.import_module("e2b_code_interpreter")
 
 
-async def _probe(options: E2BOptions) -> None:
+async def _probe(settings: E2BSettings) -> None:
     """Send a small request: on its own, the SDK waits long before it reports a failure."""
     from e2b import AsyncSandbox
 
-    words: dict[str, Any] = options.connection() | {"request_timeout": _PROBE_S, "retries": 0}
+    words: dict[str, Any] = connection_to(settings) | {"request_timeout": _PROBE_S, "retries": 0}
     try:
         with anyio.fail_after(_PROBE_S):
             await AsyncSandbox.list(limit=1, **words).next_items()
     except TimeoutError as error:
-        raise unreachable(options.address) from error
+        raise unreachable(address_of(settings)) from error
     except Exception as error:
-        raise explain(error, dispatch="never_started", address=options.address) from error
+        raise explain(error, dispatch="never_started", address=address_of(settings)) from error

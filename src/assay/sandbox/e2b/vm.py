@@ -13,7 +13,6 @@ import shlex
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePosixPath
@@ -24,6 +23,7 @@ import httpx
 
 from assay.contracts.errors import AssayError, Dispatch, SandboxUnavailableError, UsageError
 from assay.contracts.execution import SandboxSpec
+from assay.settings.sections import E2BSettings
 
 if TYPE_CHECKING:
     from e2b import AsyncCommandHandle
@@ -223,39 +223,20 @@ _TROUBLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class E2BOptions:
-    """The configuration of the backend."""
+def address_of(settings: E2BSettings) -> str:
+    """Return the URL of the service's API."""
+    return settings.api_url or f"https://api.{settings.domain or 'e2b.app'}"
 
-    api_key: str
-    template: str
-    timeout_s: float
-    """How long a machine can outlive its owner."""
-    domain: str = ""
-    api_url: str = ""
-    sandbox_url: str = ""
-    user: str = "user"
-    """The user that programs run as."""
-    workspace: PurePosixPath = PurePosixPath("/app")
 
-    @property
-    def address(self) -> str:
-        return self.api_url or f"https://api.{self.domain or 'e2b.app'}"
-
-    def connection(self) -> dict[str, Any]:
-        """Return the common arguments of every SDK call."""
-        named = {
-            "api_key": self.api_key,
-            "domain": self.domain,
-            "api_url": self.api_url,
-            "sandbox_url": self.sandbox_url,
-        }
-        return {name: value for name, value in named.items() if value} | {
-            "request_timeout": _REQUEST_S
-        }
-
-    def __repr__(self) -> str:
-        return f"E2BOptions(template={self.template!r}, address={self.address!r})"
+def connection_to(settings: E2BSettings) -> dict[str, Any]:
+    """Return the common arguments of every SDK call, with the API key."""
+    named = {
+        "api_key": settings.api_key.get_secret_value() if settings.api_key else "",
+        "domain": settings.domain,
+        "api_url": settings.api_url,
+        "sandbox_url": settings.sandbox_url,
+    }
+    return {name: value for name, value in named.items() if value} | {"request_timeout": _REQUEST_S}
 
 
 def network_for(equipment: SandboxSpec) -> dict[str, Any]:
@@ -286,12 +267,12 @@ def network_for(equipment: SandboxSpec) -> dict[str, Any]:
 class Machine:
     """One virtual machine that is ready for programs."""
 
-    def __init__(self, sandbox: "AsyncSandbox", options: E2BOptions) -> None:
+    def __init__(self, sandbox: "AsyncSandbox", settings: E2BSettings) -> None:
         self.sdk = sandbox
-        self.address = options.address
+        self.address = address_of(settings)
         self.state = f"/tmp/.assay-{secrets.token_hex(8)}"
         self.python = "python3"
-        self._options = options
+        self._settings = settings
         self._ended = False
 
     def in_state(self, name: str) -> str:
@@ -300,16 +281,16 @@ class Machine:
     def places(self) -> dict[str, Any]:
         """Return the paths that every request contains."""
         return {
-            "workspace": str(self._options.workspace),
+            "workspace": str(self._settings.workspace),
             "temporary": self.in_state("tmp"),
             "state": self.state,
-            "user": self._options.user,
+            "user": self._settings.user,
             "main_program": self.in_state("far/assay/sandbox/e2b/agent/bootstrap.py"),
         }
 
     @property
     def workspace(self) -> PurePosixPath:
-        return self._options.workspace
+        return self._settings.workspace
 
     async def set_up(self) -> None:
         """Install Assay's code in the machine.
@@ -320,7 +301,7 @@ class Machine:
         """
         heard: list[str] = []
         command = setup_command(
-            state=self.state, workspace=str(self._options.workspace), user=self._options.user
+            state=self.state, workspace=str(self._settings.workspace), user=self._settings.user
         )
         try:
             with anyio.fail_after(_SETUP_S):
@@ -344,7 +325,7 @@ class Machine:
             return explain(error, dispatch="never_started", address=self.address)
         words = "".join(heard).strip().splitlines()
         return UsageError(
-            f"the template {self._options.template!r} cannot be used: "
+            f"the template {self._settings.template!r} cannot be used: "
             f"{words[-1][:200] if words else 'it has no python3'}",
             hint="use one with Python 3.11 or newer, such as code-interpreter-v1",
         )
@@ -352,7 +333,7 @@ class Machine:
     def _refused(self, answer: dict[str, Any]) -> UsageError:
         trouble = _TROUBLES.get(str(answer.get("trouble")), "it is not as expected")
         return UsageError(
-            f"the template {self._options.template!r} cannot be used: {trouble}",
+            f"the template {self._settings.template!r} cannot be used: {trouble}",
             hint="see docs/reference/e2b.md for what a template must have",
         )
 
@@ -397,7 +378,7 @@ class Machine:
     async def live_on(self) -> None:
         """Restart the timeout after which the service ends the machine."""
         with suppress(Exception):
-            await self.sdk.set_timeout(math.ceil(self._options.timeout_s))
+            await self.sdk.set_timeout(math.ceil(self._settings.timeout_s))
 
     async def end(self) -> None:
         """End the machine; a second call does nothing."""
@@ -419,7 +400,7 @@ def _answer(heard: list[str]) -> dict[str, Any]:
 
 
 async def open_machine(
-    options: E2BOptions, equipment: SandboxSpec, metadata: dict[str, str]
+    settings: E2BSettings, equipment: SandboxSpec, metadata: dict[str, str]
 ) -> Machine:
     """Ask the service for a machine and prepare it. The caller ends it.
 
@@ -434,15 +415,17 @@ async def open_machine(
     network = network_for(equipment)
     try:
         sandbox = await AsyncSandbox.create(
-            template=options.template,
-            timeout=math.ceil(options.timeout_s),
+            template=settings.template,
+            timeout=math.ceil(settings.timeout_s),
             metadata=metadata,
             **network,
-            **options.connection(),
+            **connection_to(settings),
         )
     except Exception as error:
-        raise explain_opening(error, template=options.template, address=options.address) from error
-    machine = Machine(sandbox, options)
+        raise explain_opening(
+            error, template=settings.template, address=address_of(settings)
+        ) from error
+    machine = Machine(sandbox, settings)
     try:
         await machine.set_up()
     except BaseException:
