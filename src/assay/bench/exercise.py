@@ -12,7 +12,6 @@ Language = Literal["python", "javascript", "go", "rust", "cpp", "java"]
 LANGUAGES: Final[tuple[Language, ...]] = ("python", "javascript", "go", "rust", "cpp", "java")
 
 Track = Literal["blind", "blind+exec", "agentic"]
-TRACKS: Final[tuple[Track, ...]] = ("blind", "blind+exec", "agentic")
 
 TEST_TIMEOUT_S: Final = 180.0
 """For one run of an exercise's tests, as in the original harness."""

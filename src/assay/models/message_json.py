@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import TypeAdapter
 
@@ -18,7 +18,6 @@ from assay.contracts.messages import ModelFacts, Reply, Request
 
 T = TypeVar("T")
 FailureKind = Literal["unavailable", "refused", "overflow", "budget"]
-FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
 
 ModelFailure = ModelUnavailableError | ModelRefusedError | BudgetExceededError
 """All errors that the model port may raise."""

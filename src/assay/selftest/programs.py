@@ -218,16 +218,3 @@ def expect_cell(result: CellResult, **expected: object) -> None:
     for name, value in expected.items():
         found = getattr(result if hasattr(result, name) else result.execution, name)
         assert found == value, f"{name} is not {value!r:.100}: {describe_cell(result)}"
-
-
-async def run_cell_expecting(
-    interpreter: Interpreter,
-    source: str,
-    *,
-    timeout_s: float | None = None,
-    **expected: object,
-) -> CellResult:
-    """Run a cell whose result must have these attributes."""
-    result = await interpreter.run_cell(source, timeout_s=timeout_s)
-    expect_cell(result, **expected)
-    return result

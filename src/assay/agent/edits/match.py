@@ -179,9 +179,6 @@ class _Wanted:
     replace: tuple[str, ...]
 
 
-_Layer = Callable[[list[str], _Wanted], list[_Span]]
-
-
 def locate(text: str, search: str, replace: str) -> Place:
     """Find the position of `search`. All arguments have LF line ends, and `text` ends with LF.
 

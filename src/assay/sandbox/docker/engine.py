@@ -114,9 +114,6 @@ class Engine:
     async def images(self, label: str) -> list[Json]:
         return await self._call(self._client.images, filters={"label": label})
 
-    async def remove_image(self, name: str) -> None:
-        await self._call(self._client.remove_image, name, force=True)
-
     async def build(self, context: BinaryIO, tag: str, on_line: Callable[[str], None]) -> None:
         """Build an image from a context; the listener receives each line of output as it comes.
 

@@ -43,7 +43,6 @@ class Outcome(IntEnum):
     FOUND = 0
     FAILED = 2
     NO_SUCH_NAME = 3
-    NOT_DONE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

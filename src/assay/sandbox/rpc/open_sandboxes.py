@@ -198,9 +198,6 @@ class OpenSandboxes:
             if not found.calls and now - found.used_at > lease_s:
                 await self.close(sandbox_id)
 
-    def __len__(self) -> int:
-        return len(self._sandboxes)
-
     async def open_interpreter(
         self,
         parent: OpenSandbox,

@@ -106,10 +106,6 @@ class SandboxService:
         """Close the sandboxes whose lease has ended."""
         await self._sandboxes.close_unused(self._config.lease_s)
 
-    @property
-    def open_sandboxes(self) -> int:
-        return len(self._sandboxes)
-
     async def get_capabilities(self, request: pb.GetCapabilitiesRequest) -> pb.Capabilities:
         del request
         return pb.Capabilities(

@@ -82,10 +82,6 @@ class Caller:
     quota: Quota
     by_key: bool
 
-    @property
-    def may_write(self) -> bool:
-        return self.role != "read-only"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:

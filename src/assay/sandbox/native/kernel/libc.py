@@ -33,7 +33,6 @@ MS_NOEXEC: Final = 8
 MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
-MS_SLAVE: Final = 1 << 19
 MS_SHARED: Final = 1 << 20
 MNT_DETACH: Final = 2
 
