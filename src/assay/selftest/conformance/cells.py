@@ -3,6 +3,7 @@
 Branches are independent copies of an interpreter.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -178,8 +179,8 @@ async def output_arrives_while_a_cell_runs(interpreter: Interpreter) -> None:
     assert b"".join(heard) == b"ready\n"
 
 
-async def _interrupted(interpreter: Interpreter) -> CellResult:
-    """Run an endless cell, and interrupt it once it runs."""
+async def _stopped_by(stop: Callable[[], Awaitable[None]], interpreter: Interpreter) -> CellResult:
+    """Run an endless cell, and stop it once it runs."""
     results: list[CellResult] = []
     running = anyio.Event()
 
@@ -190,7 +191,7 @@ async def _interrupted(interpreter: Interpreter) -> CellResult:
         tasks.start_soon(run)
         with anyio.fail_after(20):
             await running.wait()
-        await interpreter.interrupt()
+        await stop()
     return results[0]
 
 
@@ -198,7 +199,7 @@ async def _interrupted(interpreter: Interpreter) -> CellResult:
 async def an_interrupted_cell_is_lost_alone(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     await interpreter.interrupt()
-    result = await _interrupted(interpreter)
+    result = await _stopped_by(interpreter.interrupt, interpreter)
 
     expect_cell(result, reason=Reason.CANCELLED, state="rolled_back")
     assert await value_in(interpreter, "x") == "'kept'"
@@ -218,18 +219,9 @@ async def a_cancelled_task_ends_its_cell(interpreter: Interpreter) -> None:
 async def cancelling_a_sandbox_ends_the_cells_in_it(
     sandbox: Sandbox, interpreter: Interpreter
 ) -> None:
-    results: list[CellResult] = []
-    running = anyio.Event()
+    result = await _stopped_by(sandbox.cancel, interpreter)
 
-    async def run() -> None:
-        results.append(await interpreter.run_cell(_FOREVER, on_output=lambda _: running.set()))
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        with anyio.fail_after(20):
-            await running.wait()
-        await sandbox.cancel()
-    assert results[0].execution.reason is Reason.CANCELLED, describe_cell(results[0])
+    assert result.execution.reason is Reason.CANCELLED, describe_cell(result)
     assert await value_in(interpreter, "6 * 7") == "42"
 
 
