@@ -22,9 +22,10 @@ from assay.bench.store import Result, Status, Try
 from assay.bench.toolchains.toolchain import Commands
 from assay.contracts import goal
 from assay.contracts.errors import ContextOverflowError
-from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason
+from assay.contracts.messages import Message, Reply, Request, StopReason
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.contracts.workspace import Tree
+from assay.models.model_bases import WrappedModel
 from assay.runs.request import RunCallbacks
 from assay.runs.runner import Lent, resume_run, start_run
 from assay.settings.load import Settings
@@ -57,20 +58,12 @@ _MOST_OUTPUT_CHARS: Final = 24_000
 """Limit of the hidden tests' output, in a statement that the agent reads repeatedly."""
 
 
-class TimedModel:
+class TimedModel(WrappedModel):
     """A model with a measured duration of its calls."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
+        super().__init__(model)
         self.spent_s = 0.0
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         begun = time.monotonic()

@@ -20,7 +20,8 @@ from assay.contracts.messages import (
     ToolCall,
     ToolSpec,
 )
-from assay.contracts.ports import Model, OnText, ignore_text
+from assay.contracts.ports import OnText, ignore_text
+from assay.models.model_bases import WrappedModel
 from assay.models.stream_builder import arguments_to_send
 
 _MARK: Final = "```call"
@@ -41,19 +42,8 @@ Reply with a JSON object: "say" is what you say, "tool" is the name of the tool 
 when none is needed, "arguments" are its arguments. You are then told its result."""
 
 
-class PlainTextToolsModel:
+class PlainTextToolsModel(WrappedModel):
     """A model with tool calls as text. Native calls in a reply stay unchanged."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         if not _is_about_tools(request):

@@ -13,9 +13,10 @@ from typing import Final
 
 from assay.auth.rate_limit import RateLimiter
 from assay.contracts.errors import BudgetExceededError
-from assay.contracts.messages import ModelFacts, Price, Reply, Request, Usage
+from assay.contracts.messages import Price, Reply, Request, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.budget import estimate_input_tokens
+from assay.models.model_bases import WrappedModel
 from assay.server.db.models import Caller, DailyUsage, Hold, HoldKind
 from assay.server.db.store import HOLDS, Store, count_usage, usage_of
 from assay.server.errors import RequestRejectedError
@@ -177,21 +178,13 @@ Receives the usage of earlier calls, the estimated input tokens, the usual cap a
 """
 
 
-class HeldModel:
+class HeldModel(WrappedModel):
     """Model of one turn: reserves the estimate of each call, and counts its actual usage."""
 
     def __init__(self, model: Model, reserve: ReserveCall) -> None:
-        self._model = model
+        super().__init__(model)
         self._reserve = reserve
         self._used = Usage()
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         usual = self.facts.output_limit(request)
