@@ -64,11 +64,6 @@ class ChatReply:
         return "\n\n".join(block.as_written for block in self.blocks)
 
 
-def say_only(text: str) -> ChatReply:
-    """Read a reply whose code blocks do not run."""
-    return ChatReply(text=text.strip(), after=text.strip())
-
-
 def read_reply(text: str) -> ChatReply:
     """Separate the Python blocks from the text around them."""
     blocks: list[Block] = []

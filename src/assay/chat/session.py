@@ -34,7 +34,6 @@ from assay.chat.reply import (
     code_of,
     import_hint,
     read_reply,
-    say_only,
     screened,
     takes_calls,
 )
@@ -263,7 +262,7 @@ class ChatSession:
             await self._rebuild("a turn was undone")
         return undone
 
-    async def add_packages(self, packages: tuple[str, ...]) -> PackagesAdded:
+    async def add_packages(self, packages: tuple[str, ...]) -> None:
         """Install packages for cells, in a new interpreter that runs the session's cells again.
 
         Raises:
@@ -271,9 +270,7 @@ class ChatSession:
             PackageError: If one cannot be installed; everything stays as it was.
             SandboxUnavailableError: If no sandbox can be opened, or the backend installs nothing.
         """
-        added = PackagesAdded(packages=packages)
-        await self._rebuild("packages were added", added)
-        return added
+        await self._rebuild("packages were added", PackagesAdded(packages=packages))
 
     async def use_model(self, name: str) -> None:
         """Switch to another model for later replies; if it cannot be opened, the old one stays."""
@@ -321,7 +318,10 @@ class ChatSession:
         while True:
             reply = await self._ask(turn)
             text, calls = reply.message.text, reply.message.tool_calls
-            said = say_only(text) if by_calls else read_reply(text)
+            # If cells are calls, code blocks in the text are shown and not run.
+            said = (
+                ChatReply(text=text.strip(), after=text.strip()) if by_calls else read_reply(text)
+            )
             if turn.step >= self.settings.steps or not (calls or said.blocks):
                 if said.prose:
                     return self._end(number, "answered", said.text, usage=reply.usage)

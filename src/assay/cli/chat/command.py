@@ -76,16 +76,17 @@ def _session(settings: "Settings", name: str | None, title: str) -> "Session":
 
 
 async def _converse(session: "Session", settings: "Settings", options: dict[str, Any]) -> int:
-    from assay.cli.chat.repl import ChatOptions, converse
+    from assay.cli.chat.repl import converse
     from assay.cli.render.view import open_console
 
-    chat_options = ChatOptions(
-        session=session,
+    await converse(
+        session,
+        settings,
+        open_console(),
         model=options["model"],
         files=options["files"],
         packages=options["packages"],
     )
-    await converse(chat_options, settings, open_console())
     return ExitCode.ACCEPTED
 
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.table import Table
@@ -22,20 +22,8 @@ from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
 _TITLE: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class GoTo:
-    """Leave this session for another one."""
-
-    session: Session
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Exit the terminal session."""
-
-
-Next = GoTo | Leave | None
-"""What comes after a command; None: the session continues."""
+Next = Session | Literal["quit"] | None
+"""What comes after a command: another session, the exit, or more of this session."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +43,7 @@ Act = Callable[[CommandContext, list[str]], Awaitable[Next]]
 
 
 async def _new(context: CommandContext, words: list[str]) -> Next:
-    return GoTo(context.store.create(" ".join(words)))
+    return context.store.create(" ".join(words))
 
 
 async def _sessions(context: CommandContext, words: list[str]) -> Next:
@@ -65,7 +53,7 @@ async def _sessions(context: CommandContext, words: list[str]) -> Next:
 
 
 async def _open(context: CommandContext, words: list[str]) -> Next:
-    return GoTo(context.store.open(_one(words, "the name of a session")))
+    return context.store.open(_one(words, "the name of a session"))
 
 
 async def _rename(context: CommandContext, words: list[str]) -> Next:
@@ -152,7 +140,7 @@ async def _help(context: CommandContext, words: list[str]) -> Next:
 
 async def _quit(context: CommandContext, words: list[str]) -> Next:
     del context, words
-    return Leave()
+    return "quit"
 
 
 COMMANDS: Final[dict[str, tuple[str, str, Act]]] = {

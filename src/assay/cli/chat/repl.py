@@ -5,26 +5,26 @@ Input has history, multiple lines and completion; without a terminal it is plain
 
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from anyio import to_thread
 from rich.console import Console
 from rich.text import Text
 
+from assay.asyncx.owned_context import open_task_group
 from assay.chat.open_session import open_chat_session, open_resources
 from assay.chat.session import ChatSession
 from assay.cli.chat import view
-from assay.cli.chat.commands import COMMANDS, CommandContext, GoTo, Leave, Next, dispatch
+from assay.cli.chat.commands import COMMANDS, CommandContext, Next, dispatch
 from assay.cli.chat.view import ChatView
 from assay.cli.render.text import one_line
 from assay.cli.terminal import open_progress, run_until_interrupted
 from assay.contracts.chat import StoredArtifact, ToolAsk, TurnEnded
-from assay.contracts.errors import AssayError, require
+from assay.contracts.errors import require
 from assay.settings.load import Settings, terminal_graphics
 from assay.storage.chat_store import ARTIFACTS, Session, SessionStore
 
@@ -36,49 +36,46 @@ if TYPE_CHECKING:
 _TAKE_PATHS: Final = frozenset({"/load", "/export"})
 
 
-class Reader(Protocol):
-    """The source of messages."""
+Read = Callable[[], Awaitable[str | None]]
+"""Returns the next message, or None when there is no more.
 
-    async def read(self) -> str | None:
-        """Return the next message; None when there is no more.
-
-        Raises:
-            KeyboardInterrupt: If the user discards the input.
-        """
-        ...
+A KeyboardInterrupt says that the user discards the input.
+"""
 
 
-class LineReader:
-    """A reader of lines from a pipe or a file."""
-
-    async def read(self) -> str | None:
-        line = await to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
-        return line.rstrip("\n") if line else None
+async def _read_line() -> str | None:
+    line = await to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    return line.rstrip("\n") if line else None
 
 
-class PromptReader:
-    """A prompt at a terminal. Enter sends; Alt+Enter, or a backslash at the end, adds a line."""
+def open_prompt(history: Path) -> Read:
+    """Open a prompt at a terminal; without a terminal, return a reader of lines.
 
-    def __init__(self, history: Path, commands: Iterable[str]) -> None:
-        with require("a conversation in the terminal", extra="chat"):
-            from prompt_toolkit import PromptSession
-            from prompt_toolkit.history import FileHistory
-        history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._session: PromptSession[str] = PromptSession(
-            message="> ",
-            history=FileHistory(str(history)),
-            completer=open_completer(tuple(commands)),
-            complete_while_typing=True,
-            multiline=True,
-            key_bindings=_keys(),
-            prompt_continuation="  ",
-        )
+    At the prompt, Enter sends; Alt+Enter, or a backslash at the end, adds a line.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _read_line
+    with require("a conversation in the terminal", extra="chat"):
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory
+    history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        message="> ",
+        history=FileHistory(str(history)),
+        completer=open_completer(tuple(COMMANDS)),
+        complete_while_typing=True,
+        multiline=True,
+        key_bindings=_keys(),
+        prompt_continuation="  ",
+    )
 
-    async def read(self) -> str | None:
+    async def read() -> str | None:
         try:
-            return await self._session.prompt_async()
+            return await session.prompt_async()
         except EOFError:
             return None
+
+    return read
 
 
 def _keys() -> "KeyBindings":
@@ -107,12 +104,7 @@ def _keys() -> "KeyBindings":
 
 def open_completer(commands: tuple[str, ...]) -> "Completer":
     """Return the completer of commands and of file names after commands that take them."""
-    from prompt_toolkit.completion import (
-        CompleteEvent,
-        Completer,
-        Completion,
-        PathCompleter,
-    )
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
     from prompt_toolkit.document import Document
 
     paths = PathCompleter(expanduser=True)
@@ -136,35 +128,29 @@ def open_completer(commands: tuple[str, ...]) -> "Completer":
     return Commands()
 
 
-def open_reader(history: Path, commands: Iterable[str]) -> Reader:
-    """Return a prompt at a terminal, else a reader of lines."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return PromptReader(history, commands)
-    return LineReader()
-
-
 _HISTORY: Final = "chat_history"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """The options of `assay chat`."""
+async def converse(
+    session: Session,
+    settings: Settings,
+    console: Console,
+    *,
+    model: str,
+    files: Sequence[Path],
+    packages: tuple[str, ...],
+) -> None:
+    """Run sessions until the user exits; a command can switch to another session.
 
-    session: Session
-    model: str = ""
-    files: tuple[Path, ...] = ()
-    packages: tuple[str, ...] = ()
-
-
-async def converse(options: ChatOptions, settings: Settings, console: Console) -> None:
-    """Run sessions until the user exits; a command can switch to another session."""
+    The model, the files and the packages are for the first session only.
+    """
     store = SessionStore(settings.state_dir)
-    reader = open_reader(settings.state_dir / _HISTORY, COMMANDS)
-    following: Next = GoTo(options.session)
-    while isinstance(following, GoTo):
-        repl = _ChatRepl(settings, store, console, reader, following.session)
-        following = await repl.run(options)
-        options = ChatOptions(session=options.session)
+    read = open_prompt(settings.state_dir / _HISTORY)
+    following: Next = session
+    while isinstance(following, Session):
+        repl = _ChatRepl(settings, store, console, read, following)
+        following = await repl.run(model, files, packages)
+        model, files, packages = "", (), ()
 
 
 class _ChatRepl:
@@ -175,18 +161,18 @@ class _ChatRepl:
         settings: Settings,
         store: SessionStore,
         console: Console,
-        reader: Reader,
+        read: Read,
         session: Session,
     ) -> None:
         self._settings = settings
         self._store = store
         self._console = console
-        self._reader = reader
+        self._read = read
         self._session = session
         self._figures: list[StoredArtifact] = []
         self._view = ChatView(console, session.folder / ARTIFACTS, self._figures.append)
 
-    async def run(self, options: ChatOptions) -> Next:
+    async def run(self, model: str, files: Sequence[Path], packages: tuple[str, ...]) -> Next:
         """Run the session until the user leaves it."""
         resources = open_resources(
             self._settings,
@@ -197,7 +183,7 @@ class _ChatRepl:
             self._session,
             self._settings,
             resources,
-            model=options.model,
+            model=model,
             listeners=(self._view,),
             approve=self._approve,
             preparing=open_progress,
@@ -209,10 +195,10 @@ class _ChatRepl:
             else:
                 self._console.print(Text(f"{name}; /help lists the commands", style="dim"))
             try:
-                if options.packages:
-                    await chat.add_packages(options.packages)
+                if packages:
+                    await chat.add_packages(packages)
                 await chat.wake()
-                for file in options.files:
+                for file in files:
                     await chat.load_file(file)
                 return await self._attend(chat)
             finally:
@@ -225,11 +211,11 @@ class _ChatRepl:
         )
         while True:
             try:
-                message = await self._reader.read()
+                message = await self._read()
             except KeyboardInterrupt:
                 continue
             if message is None:
-                return Leave()
+                return "quit"
             if not message.strip():
                 continue
             if not message.lstrip().startswith("/"):
@@ -252,7 +238,7 @@ class _ChatRepl:
         question = f"Use {one_line(ask.tool)} with {one_line(ask.arguments, 400)}? [y/N] "
         self._console.print(Text(question, style="yellow"))
         try:
-            answer = await self._reader.read()
+            answer = await self._read()
         except KeyboardInterrupt:
             return False
         return (answer or "").strip().lower() in {"y", "yes"}
@@ -286,26 +272,12 @@ class _ChatRepl:
 
 async def take_turn(chat: ChatSession, message: str) -> TurnEnded:
     """Take one turn; Ctrl-C stops it and not the session."""
-    ended: TurnEnded | None = None
-    failure: AssayError | None = None
+    with anyio.open_signal_receiver(signal.SIGINT) as signals:
 
-    async def speak() -> None:
-        nonlocal ended, failure
-        try:
-            ended = await chat.say(message)
-        except AssayError as error:
-            failure = error
-        tasks.cancel_scope.cancel()
-
-    async def listen() -> None:
-        with anyio.open_signal_receiver(signal.SIGINT) as signals:
+        async def listen() -> None:
             async for _ in signals:
                 chat.interrupt()
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen)
-        tasks.start_soon(speak)
-    if failure is not None:
-        raise failure
-    assert ended is not None  # noqa: S101 - for the type checker: one of both is there
-    return ended
+        async with open_task_group() as tasks:
+            tasks.start_soon(listen)
+            return await chat.say(message)

@@ -68,33 +68,52 @@ class ChatView:
         match event:
             case TurnStarted():
                 self._begin("thinking")
-            case ReplyDelta():
-                self._arrive(event.text)
-            case CellOutputDelta():
-                self._arrive(event.text)
+            case ReplyDelta() | CellOutputDelta():
+                self._arriving += event.text
+                if self._live is not None:
+                    lines = last_lines(self._arriving, _TAIL)
+                    tail = Text("\n".join(lines), style="dim", overflow="ellipsis")
+                    self._live.update(Group(tail, _spinner(self._doing)))
             case CellStarted():
-                self._settle(
-                    *self._thought(event.thought),
-                    self._code(event.code),
-                    *self._thought(event.remark),
+                code = Syntax(
+                    plain(event.code),
+                    "python",
+                    theme="ansi_dark",
+                    background_color="default",
+                    word_wrap=True,
+                )
+                self._print(
+                    *_thought(event.thought), Padding(code, (0, 0, 0, 2)), *_thought(event.remark)
                 )
                 self._begin("running")
             case StateRestoring():
                 self._restore(event)
             case CellEnded():
-                self._settle(*self._outcome(event))
+                lines = last_lines(event.observation, _OUTPUT_LINES)
+                body = Text("\n".join(lines), style="red" if event.failed else "")
+                took = Text(f"  {event.duration_s:.1f} s", style="dim")
+                self._print(Padding(body, (0, 0, 0, 4)), took)
                 for artifact in event.artifacts:
                     self._mention(artifact)
                 self._begin("thinking")
             case ToolUsed():
-                self._settle(*self._thought(event.thought), self._tool(event))
+                call = Text(f"  {event.tool} {one_line(event.arguments)}", style="cyan")
+                style = "red" if event.failed else "dim"
+                answer = Text("    " + one_line(event.answer, 400), style=style)
+                self._print(*_thought(event.thought), call, answer)
                 self._begin("thinking")
             case TurnEnded():
-                self._settle(self._answer(event))
+                text = plain(event.text)
+                answered = event.status == "answered"
+                body = Markdown(text) if answered else Text(text, style="yellow")
+                self._print(body, Rule(style="dim"))
             case StateRebuilt():
-                self._restored(event)
+                doing = self._interrupted
+                self._print(Text(_sentence(event), style="dim"))
+                if doing:
+                    self._begin(doing)
             case FileLoaded() | PackagesAdded() | ModelChosen() | TurnUndone():
-                self._note(_sentence(event))
+                self._console.print(Text(_sentence(event), style="dim"))
 
     def close(self) -> None:
         """Remove what is shown only temporarily."""
@@ -108,71 +127,29 @@ class ChatView:
         """Show which cell runs again, in place of the current activity."""
         doing = f"restoring cell {event.cell} of {event.cells}"
         if self._restoring and self._live is not None:
-            self._live.update(Spinner("dots", text=Text(doing, style="dim")))
+            self._live.update(_spinner(doing))
             return
         if not self._restoring:
             self._interrupted = self._doing if self._live is not None else ""
         self._begin(doing)
         self._restoring = True
 
-    def _restored(self, event: StateRebuilt) -> None:
-        doing = self._interrupted
-        self._settle(Text(_sentence(event), style="dim"))
-        if doing:
-            self._begin(doing)
-
-    def _note(self, sentence: str) -> None:
-        self._console.print(Text(sentence, style="dim"))
-
     def _begin(self, doing: str) -> None:
         self.close()
         self._doing = doing
         if self._console.is_terminal:
             self._live = Live(
-                Spinner("dots", text=Text(doing, style="dim")),
+                _spinner(doing),
                 console=self._console,
                 transient=True,
                 refresh_per_second=_PER_SECOND,
             )
             self._live.start()
 
-    def _arrive(self, text: str) -> None:
-        self._arriving += text
-        if self._live is not None:
-            lines = last_lines(self._arriving, _TAIL)
-            tail = Text("\n".join(lines), style="dim", overflow="ellipsis")
-            self._live.update(Group(tail, Spinner("dots", text=Text(self._doing, style="dim"))))
-
-    def _settle(self, *parts: RenderableType) -> None:
+    def _print(self, *parts: RenderableType) -> None:
         self.close()
         for part in parts:
             self._console.print(part)
-
-    def _thought(self, thought: str) -> list[RenderableType]:
-        return [Markdown(plain(thought))] if thought else []
-
-    def _code(self, code: str) -> RenderableType:
-        syntax = Syntax(
-            plain(code), "python", theme="ansi_dark", background_color="default", word_wrap=True
-        )
-        return Padding(syntax, (0, 0, 0, 2))
-
-    def _outcome(self, event: CellEnded) -> list[RenderableType]:
-        lines = last_lines(event.observation, _OUTPUT_LINES)
-        style = "red" if event.failed else ""
-        body = Text("\n".join(lines), style=style)
-        took = Text(f"  {event.duration_s:.1f} s", style="dim")
-        return [Padding(body, (0, 0, 0, 4)), took]
-
-    def _tool(self, event: ToolUsed) -> RenderableType:
-        head = Text(f"  {event.tool} {one_line(event.arguments)}", style="cyan")
-        style = "red" if event.failed else "dim"
-        return Group(head, Text("    " + one_line(event.answer, 400), style=style))
-
-    def _answer(self, event: TurnEnded) -> RenderableType:
-        if event.status == "answered":
-            return Group(Markdown(plain(event.text)), Rule(style="dim"))
-        return Group(Text(plain(event.text), style="yellow"), Rule(style="dim"))
 
     def _mention(self, artifact: StoredArtifact) -> None:
         if artifact.source == "figure":
@@ -182,6 +159,14 @@ class ChatView:
             self._console.print(
                 Text(f"    {artifact.source}: {place}", style="dim"), soft_wrap=True
             )
+
+
+def _spinner(doing: str) -> Spinner:
+    return Spinner("dots", text=Text(doing, style="dim"))
+
+
+def _thought(thought: str) -> list[RenderableType]:
+    return [Markdown(plain(thought))] if thought else []
 
 
 def _sentence(
