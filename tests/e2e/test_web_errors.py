@@ -155,7 +155,7 @@ def test_what_is_not_there_is_said_to_be_missing(window: Window, server: WebServ
     enter(page, new_key(server, "lost"))
     for name in ("unknown-0000", "not.a.name"):
         page.goto(f"{server.url}#/s/{name}")
-        expect(page.get_by_role("heading", name="OpenChat not found")).to_be_visible()
+        expect(page.get_by_role("heading", name="Conversation not found")).to_be_visible()
         expect(page.locator(".composer")).to_have_count(0)
         page.goto(f"{server.url}#/r/{name}")
         expect(page.get_by_role("heading", name="Run not found")).to_be_visible()
