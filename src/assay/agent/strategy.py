@@ -4,7 +4,6 @@ Attempts are compared by their test results: the best attempt, and gains and los
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from assay.agent.state import Attempt, NextAction
@@ -95,14 +94,6 @@ def _stuck(attempts: tuple[Attempt, ...]) -> bool:
     return bool(last.repeats) or (same_failures and last.passed == before.passed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """The difference in passed tests between two attempts."""
-
-    fixed: frozenset[str]
-    broke: frozenset[str]
-
-
 def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
     """Build one row of the test matrix; a check without tests counts as one test."""
     statuses: dict[str, TestStatus] = {}
@@ -114,11 +105,6 @@ def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
             status = TestStatus.PASSED if report.passed else TestStatus.FAILED
             statuses[report.command] = status
     return TestMatrixRow(attempt=number, statuses=statuses, checks=checks)
-
-
-def gain(before: Attempt, after: Attempt) -> Gain:
-    """Compare the passed tests of two attempts."""
-    return Gain(fixed=after.passed - before.passed, broke=before.passed - after.passed)
 
 
 def better(one: Attempt, other: Attempt | None) -> bool:

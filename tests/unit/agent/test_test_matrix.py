@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from assay.agent.strategy import better, gain, row_of, statuses_of
+from assay.agent.strategy import better, row_of, statuses_of
 from assay.contracts.verdict import CheckReport, Finding, TamperKind, TestStatus
 from tests.support.attempts import a_report, an_attempt
 
@@ -39,13 +39,6 @@ def test_a_forged_attempt_is_never_the_best() -> None:
 
     assert not better(forged, an_attempt(1, passed="a", failed="bc"))
     assert not better(forged, None)
-
-
-def test_gain_names_what_was_fixed_and_what_broke() -> None:
-    change = gain(an_attempt(1, passed="ab", failed="c"), an_attempt(2, passed="bc", failed="a"))
-
-    assert change.fixed == {"c"}
-    assert change.broke == {"a"}
 
 
 def test_a_command_without_tests_counts_as_one() -> None:

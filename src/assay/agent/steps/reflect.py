@@ -7,7 +7,7 @@ from assay.agent.snippets import judge_snippets, keep_snippets
 from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.steps.code import mixtures
 from assay.agent.steps.finish import end
-from assay.agent.strategy import better, complements, gain, next_step
+from assay.agent.strategy import better, complements, next_step
 from assay.contracts.events import BudgetUsed, Reflected, RolledBack
 from assay.contracts.lessons import Failure
 from assay.contracts.workspace import Tree
@@ -82,7 +82,7 @@ def _ratcheted(context: StepContext, state: RunState, attempt: Attempt) -> RunSt
     if better(attempt, best):
         return replace(state, attempts=attempts, best=attempt.number)
     if best is not None and attempt.reports:
-        broke = gain(best, attempt).broke
+        broke = best.passed - attempt.passed
         if broke:
             context.emit(
                 RolledBack(

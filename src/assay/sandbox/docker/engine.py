@@ -41,9 +41,6 @@ class EngineFacts:
     runtimes: tuple[str, ...]
     processors: int
     memory_bytes: int
-    security: tuple[str, ...]
-    """The security features for containers: `seccomp`, `apparmor`, `userns`, …"""
-    kernel: str
 
 
 class EngineError(IsolationUnavailableError):
@@ -93,8 +90,6 @@ class Engine:
             runtimes=tuple(sorted(str(name) for name in runtimes)),
             processors=int(told.get("NCPU") or 1),
             memory_bytes=int(told.get("MemTotal") or 0),
-            security=tuple(str(option) for option in told.get("SecurityOptions") or ()),
-            kernel=str(told.get("KernelVersion", "")),
         )
 
     async def image_id(self, name: str) -> str | None:

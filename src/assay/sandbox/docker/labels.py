@@ -33,8 +33,6 @@ class ContainerRecord:
     id: str
     name: str
     image: str
-    runtime_state: str
-    """The name that Docker uses: created, running, exited, dead."""
     owner: ProcessMark
     since: float
     """Seconds since the epoch."""
@@ -77,7 +75,6 @@ def read_record(found: Mapping[str, Any], *, here: str, now: float) -> Container
         id=str(found.get("Id", "")),
         name=str((found.get("Names") or [""])[0]).lstrip("/"),
         image=str(found.get("Image", "")),
-        runtime_state=str(found.get("State", "")),
         owner=owner,
         since=since,
         state=state,
