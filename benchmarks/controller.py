@@ -171,7 +171,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(settings.screening),
-                policy="warn",
+                screening="warn",
                 memory=ResilientMemory(None),
                 memory_use="off",
             )

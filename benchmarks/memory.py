@@ -155,7 +155,7 @@ class Bench:
                 journal=journal,
                 tools=WORKSPACE_TOOLS,
                 screen=build_screen(self.settings.screening),
-                policy="warn",
+                screening="warn",
                 memory=memory,
                 memory_use=use,
             )

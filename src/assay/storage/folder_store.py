@@ -61,11 +61,15 @@ class FolderStore:
         Raises:
             UsageError: If none matches, or several do.
         """
+        whole = self.folder / name
+        # A server opens folders by their whole names, and may have many of them.
+        if _NAME.fullmatch(name) and whole.is_dir() and not whole.is_symlink():
+            return name
         names = self.names()
         if not names:
             raise UsageError(f"there are no {self.noun}s yet", hint=self.hints[0])
-        if not name or name in names:
-            return name or names[0]
+        if not name:
+            return names[0]
         # Only listed names are ever used as paths.
         meant = sorted(one for one in names if one.startswith(name.lower()))
         if not meant:
