@@ -28,7 +28,7 @@ from assay.wiring import build_screen, open_backend, open_model, open_tools
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatResources:
-    """What a session needs besides its files; the sessions of a server share it."""
+    """The resources of a session other than its files; the sessions of a server share them."""
 
     backend: SandboxBackend
     tools: tuple[RegisteredTool, ...]

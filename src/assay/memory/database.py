@@ -90,7 +90,7 @@ def open_database(path: Path, on_notice: Notice = ignore_notice) -> sqlite3.Conn
     except (OSError, sqlite3.Error) as error:
         raise JournalError(
             f"the memory of failures cannot be opened: {error}",
-            hint=f"look at {str(path)!r}, or go on with `--memory off`",
+            hint=f"look at {str(path)!r}, or continue with `--memory off`",
         ) from error
 
 
@@ -182,7 +182,7 @@ def _adopt_schema(database: sqlite3.Connection, path: Path) -> None:
         raise UsageError(
             f"the memory {str(path)!r} was written by another version of Assay (schema {version}, "
             f"this one knows {SCHEMA_VERSION})",
-            hint="use that version, rename the file, or go on with `--memory off`",
+            hint="use that version, rename the file, or continue with `--memory off`",
         )
     database.executescript(
         f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"

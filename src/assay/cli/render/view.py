@@ -107,7 +107,7 @@ class PlainView:
                 self._file.write(text.encode(encoding, "backslashreplace").decode(encoding))
                 self._file.flush()
         except OSError:
-            # Whoever was listening has left. That is no reason to end the run.
+            # The reader of the output has closed it. The run continues.
             self._heard = False
 
 

@@ -150,7 +150,7 @@ def explain(said: str, asked: Sequence[Requirement], target: Target) -> PackageE
             f"there is no version that fits {others[2]} for {target.words}",
             hint=f"there is {others[1][:_LONGEST]}",
         )
-    return PackageError(f"the packages cannot be had together: {_short(flat)}")
+    return PackageError(f"the packages conflict with each other: {_short(flat)}")
 
 
 def _unknown(name: str, asked: Sequence[Requirement]) -> PackageError:

@@ -142,7 +142,7 @@ def trying():
     _say("TRYING", "")
 
 def judge(attempt):
-    """Whatever the attempt returns, if it is anything, is a breach; being refused is not."""
+    """A non-empty return value of the attempt is a breach; a refusal is not."""
     trying()
     try:
         evidence = attempt()
