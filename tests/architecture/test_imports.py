@@ -71,3 +71,7 @@ def test_the_far_side_of_the_sandbox_needs_only_itself_and_the_standard_library(
 
     own = {module for module in needed if module.startswith("assay.sandbox.native.")}
     assert needed - own - sys.stdlib_module_names == set()
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert {name for name in assay.__all__ if getattr(assay, name).__name__ != name} == set()
