@@ -1,6 +1,5 @@
 """Providers of other distributions: found by their entry points, and named when they are broken."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from assay.contracts.messages import Message, Request
 from assay.models.open import open_model
 from assay.models.resolve import Availability, extras_of, key_for, list_available, parse_name
 from assay.settings.load import ModelSettings, load_settings
+from tests.support.distributions import install_distribution
 
 CODE = """
 from contextlib import asynccontextmanager
@@ -61,19 +61,16 @@ def _settings(tmp_path: Path) -> ModelSettings:
 @pytest.fixture(name="install")
 def _install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Make a distribution importable that declares providers, by name and object."""
-    monkeypatch.delitem(sys.modules, "acme_assay", raising=False)
 
     def install(distribution: str = "acme-assay", **declared: str) -> None:
-        site = tmp_path / distribution
-        info = site / f"{distribution.replace('-', '_')}-1.2.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n"
+        install_distribution(
+            tmp_path / distribution,
+            monkeypatch,
+            name=distribution,
+            modules={"acme_assay": CODE},
+            group="assay.providers",
+            entry_points={name.replace("_", "-"): value for name, value in declared.items()},
         )
-        lines = (f"{name.replace('_', '-')} = {value}" for name, value in declared.items())
-        (info / "entry_points.txt").write_text("\n".join(("[assay.providers]", *lines, "")))
-        (site / "acme_assay.py").write_text(CODE)
-        monkeypatch.syspath_prepend(site)
 
     return install
 

@@ -1,6 +1,5 @@
 """Backends of other distributions: found by their entry points, and named when they are broken."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from assay.contracts.execution import Command, Isolation, Limits
 from assay.sandbox.factory import open_backend
 from assay.settings.load import SandboxSettings, load_settings
 from assay.settings.types import BACKENDS, backend_names
+from tests.support.distributions import install_distribution
 
 CODE = """
 from contextlib import asynccontextmanager
@@ -35,19 +35,16 @@ Install = Callable[..., None]
 @pytest.fixture(name="install")
 def _install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Make a distribution importable that declares backends, by name and object."""
-    monkeypatch.delitem(sys.modules, "acme_cloud", raising=False)
 
     def install(distribution: str = "acme-cloud", **declared: str) -> None:
-        site = tmp_path / distribution
-        info = site / f"{distribution.replace('-', '_')}-1.2.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n"
+        install_distribution(
+            tmp_path / distribution,
+            monkeypatch,
+            name=distribution,
+            modules={"acme_cloud": CODE},
+            group="assay.backends",
+            entry_points=declared,
         )
-        lines = (f"{name} = {value}" for name, value in declared.items())
-        (info / "entry_points.txt").write_text("\n".join(("[assay.backends]", *lines, "")))
-        (site / "acme_cloud.py").write_text(CODE)
-        monkeypatch.syspath_prepend(site)
 
     return install
 

@@ -1,6 +1,5 @@
 """Another distribution adds a test runner by an entry point, and a broken one is named."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from textwrap import dedent
@@ -12,6 +11,7 @@ from assay.contracts.execution import ExecutionResult, Program
 from assay.verify.runners.registry import choose_runner, installed_runners
 from assay.verify.spec import CheckSpec
 from tests.doubles.fake_sandbox import FakeSandbox, answer_with
+from tests.support.distributions import install_distribution
 
 TAP_RUNNER = dedent(
     """
@@ -63,15 +63,15 @@ def _install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Write what an installer writes: a module, and the record of its distribution."""
 
     def install(module: str, source: str, value: str) -> None:
-        (tmp_path / f"{module}.py").write_text(source)
-        record = tmp_path / f"{module}-1.0.dist-info"
-        record.mkdir()
-        (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (record / "entry_points.txt").write_text(f"[assay.runners]\n{module} = {value}\n")
-        monkeypatch.syspath_prepend(tmp_path)
-        # Removes what the test imports.
-        monkeypatch.setitem(sys.modules, module, None)
-        monkeypatch.delitem(sys.modules, module)
+        install_distribution(
+            tmp_path / module,
+            monkeypatch,
+            name=module,
+            version="1.0",
+            modules={module: source},
+            group="assay.runners",
+            entry_points={module: value},
+        )
 
     return install
 
