@@ -35,7 +35,7 @@ from assay.contracts.execution import (
 from assay.contracts.goal import RunLimits, RunSpec
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Price,
     Reply,
     Request,
@@ -57,7 +57,7 @@ from assay.storage.journal import DiskJournal
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import build_screen, open_backend
 
-_FACTS = ModelFacts(
+_INFO = ModelInfo(
     context_tokens=100_000,
     max_output_tokens=8_000,
     tool_calls=False,
@@ -85,7 +85,7 @@ class WrongModel:
     """Returns a different wrong answer each time, without delay."""
 
     name = "wrong"
-    facts = _FACTS
+    info = _INFO
 
     def __init__(self) -> None:
         self._said = 0
@@ -147,7 +147,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
             marks.append(time.perf_counter() - clock.others_s)
 
     model = WrongModel()
-    model.facts = replace(_FACTS, local=small)
+    model.info = replace(_INFO, local=small)
     spec = RunSpec(
         goal="Write answer.py with the answer",
         checks=("grep -q 'ANSWER = 0' answer.py",),

@@ -39,7 +39,7 @@ from assay.contracts.events import Executed, Planned, RunEvent
 from assay.contracts.goal import MemoryUse, RunLimits, RunSpec
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Price,
     Reply,
     Request,
@@ -62,7 +62,7 @@ _LESSON = re.compile(
 )
 _MISTAKES = 2
 _SAMPLES = 4000
-_FACTS = ModelFacts(
+_INFO = ModelInfo(
     context_tokens=64_000,
     max_output_tokens=4_096,
     tool_calls=False,
@@ -75,7 +75,7 @@ class RuleModel:
     """The scripted model for one goal."""
 
     goal: RecurringGoal
-    facts: ModelFacts = _FACTS
+    info: ModelInfo = _INFO
     name: str = "scripted:rules"
     tried: int = 0
 

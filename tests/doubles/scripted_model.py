@@ -7,7 +7,7 @@ from typing import Any
 from assay.contracts.errors import AssayError
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Price,
     Reply,
     Request,
@@ -17,7 +17,7 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 
-FACTS = ModelFacts(
+INFO = ModelInfo(
     context_tokens=128_000,
     max_output_tokens=8_192,
     tool_calls=True,
@@ -63,7 +63,7 @@ class ScriptedModel:
     """
 
     replies: Iterable[Reply | AssayError]
-    facts: ModelFacts = FACTS
+    info: ModelInfo = INFO
     name: str = "scripted"
     asked: list[Request] = field(default_factory=list[Request])
 

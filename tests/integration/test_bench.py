@@ -22,7 +22,7 @@ from assay.bench.toolchains.all import Toolchains
 from assay.bench.toolchains.toolchain import Installation, Missing
 from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.goal import RunLimits
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.open import OpenOptions
 from tests.support.benches import bench_settings, measure, requests_in, results_in
@@ -162,8 +162,8 @@ class Unreachable:
     """A model that answers nobody."""
 
     name: str = "unreachable"
-    facts: ModelFacts = field(
-        default_factory=lambda: ModelFacts(
+    info: ModelInfo = field(
+        default_factory=lambda: ModelInfo(
             context_tokens=1000, max_output_tokens=100, tool_calls=False, price=None
         )
     )

@@ -15,8 +15,8 @@ from anyio.abc import Process
 from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
-from assay.contracts.messages import ModelFacts, Request
-from assay.models.catalogue import facts_for, provider
+from assay.contracts.messages import ModelInfo, Request
+from assay.models.catalogue import model_info, provider
 from assay.models.connection import Connection
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.weights import weights_named
@@ -41,7 +41,7 @@ WEIGHTS = weights_named("qwen2.5-coder-0.5b")
 PIP = PipSurroundings(search_path=tuple(os.get_exec_path()), environment=os.environ)
 LLAMA_CPP = provider("llamacpp")
 CONTEXT_TOKENS = 1024
-FACTS = replace(facts_for(LLAMA_CPP, WEIGHTS.name), context_tokens=CONTEXT_TOKENS)
+INFO = replace(model_info(LLAMA_CPP, WEIGHTS.name), context_tokens=CONTEXT_TOKENS)
 TIMEOUT_S = 60
 KEY = "sk-right-0123456789"
 WRONG_KEY = "sk-wrong-0123456789"
@@ -69,7 +69,7 @@ class LlamaServer:
     """A model behind the server at that address."""
 
     address: str
-    facts: ModelFacts = FACTS
+    info: ModelInfo = INFO
     secret: str = WRONG_KEY
     plays: frozenset[type[Behaviour]] = frozenset({Answers, LocksOut, Overflows})
     observes: bool = False
@@ -79,7 +79,7 @@ class LlamaServer:
         key = self.secret if isinstance(behaviour, LocksOut) else KEY
         connection = Connection(base_url=f"{self.address}/v1", api_key=SecretStr(key))
         async with open_openai_compatible(
-            LLAMA_CPP, WEIGHTS.name, facts=self.facts, connection=connection
+            LLAMA_CPP, WEIGHTS.name, info=self.info, connection=connection
         ) as model:
             yield Opened(model=model, peer=SilentPeer())
 

@@ -20,7 +20,7 @@ import anyio.to_thread
 import pytest
 
 from assay.contracts.errors import ContextOverflowError, ModelRefusedError, ModelUnavailableError
-from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolSpec
+from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolSpec
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.llama_process import Engine, EnginePlan
 from assay.models.local.model import LocalModel, open_local_model
@@ -105,8 +105,8 @@ class Embedded:
     observes: bool = False
 
     @property
-    def facts(self) -> ModelFacts:
-        return self.model.facts
+    def info(self) -> ModelInfo:
+        return self.model.info
 
     @asynccontextmanager
     async def open(self, behaviour: Behaviour) -> AsyncGenerator[Opened]:

@@ -16,7 +16,7 @@ from assay.contracts.events import Planned, RunEvent
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.goal import MemoryUse, RunLimits, RunResult, RunSpec
 from assay.contracts.lessons import Snippet
-from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
+from assay.contracts.messages import Message, ModelInfo, Reply, Request, StopReason, Usage
 from assay.contracts.ports import OnText, Sandbox, SandboxBackend, ignore_text
 from assay.contracts.workspace import Tree, TreeFile
 from assay.memory.database import MEMORY
@@ -53,8 +53,8 @@ class CopyingModel:
     """One for each attempt."""
     replied: int = 0
     name: str = "scripted:copying"
-    facts: ModelFacts = field(
-        default_factory=lambda: ModelFacts(
+    info: ModelInfo = field(
+        default_factory=lambda: ModelInfo(
             context_tokens=32_000,
             max_output_tokens=4_000,
             tool_calls=False,

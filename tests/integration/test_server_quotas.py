@@ -12,7 +12,7 @@ import pytest
 from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import BudgetExceededError
 from assay.contracts.goal import RunRequest
-from assay.contracts.messages import Message, ModelFacts, Request, Usage
+from assay.contracts.messages import Message, ModelInfo, Request, Usage
 from assay.models.scripted import Script, ScriptedModel, ScriptLine
 from assay.server.db.models import Caller, Quota, RunRow
 from assay.server.db.store import RUNS, Store, open_store
@@ -141,8 +141,8 @@ async def test_a_reply_is_no_longer_than_what_is_left(tmp_path: Path) -> None:
 async def test_a_model_without_a_price_is_refused_to_a_key_with_a_quota_in_dollars(
     tmp_path: Path,
 ) -> None:
-    facts = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=False, price=None)
-    model = ScriptedModel(Script(lines=(ScriptLine(text="x"),), facts=facts), name="vllm:x")
+    info = ModelInfo(context_tokens=1000, max_output_tokens=100, tool_calls=False, price=None)
+    model = ScriptedModel(Script(lines=(ScriptLine(text="x"),), info=info), name="vllm:x")
     async with open_store(tmp_path) as store:
         quotas = Quotas(store)
         hold = await quotas.reserve(ADA, new_turn_hold(ADA, "hello"))

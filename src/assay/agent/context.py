@@ -56,7 +56,7 @@ class RunDeps:
     @property
     def small(self) -> bool:
         """Whether the model is local: such models gain more from new samples than from repairs."""
-        return self.model.facts.local
+        return self.model.info.local
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class StepContext:
     def first_message(self, plan: Plan, tree: Tree, *, tried: tuple[str, ...] = ()) -> str:
         """Return the first message of a prompt: the goal, the files and all that is known."""
         deps = self.deps
-        room = room_for_files(deps.model.facts)
+        room = room_for_files(deps.model.info)
         return first_message(
             deps.spec.goal, plan, tree, max_chars=room, equipment=deps.equipment, tried=tried
         )

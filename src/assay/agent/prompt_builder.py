@@ -10,7 +10,7 @@ from typing import Final
 from assay.agent.state import Plan
 from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.contracts.lessons import Snippet
-from assay.contracts.messages import Message, ModelFacts
+from assay.contracts.messages import Message, ModelInfo
 from assay.contracts.workspace import Tree
 from assay.text.formatting import trim
 
@@ -63,9 +63,9 @@ def language_of(path: PurePosixPath) -> str:
     return _LANGUAGES.get(path.suffix.lower(), "")
 
 
-def room_for_files(facts: ModelFacts) -> int:
+def room_for_files(info: ModelInfo) -> int:
     """Return the number of characters for files in a first message."""
-    return int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE_FOR_FILES)
+    return int(info.context_tokens * _CHARS_PER_TOKEN * _SHARE_FOR_FILES)
 
 
 def first_message(
@@ -177,9 +177,9 @@ _KEPT_END: Final = 6
 _STUB_CHARS: Final = 200
 
 
-def shortened(messages: tuple[Message, ...], facts: ModelFacts) -> tuple[Message, ...]:
+def shortened(messages: tuple[Message, ...], info: ModelInfo) -> tuple[Message, ...]:
     """Return the messages; if they are too long, the oldest after the beginning are cut first."""
-    room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE)
+    room = int(info.context_tokens * _CHARS_PER_TOKEN * _SHARE)
     total = sum(len(message.text) for message in messages)
     result = list(messages)
     for place in range(_KEPT_BEGINNING, len(messages) - _KEPT_END):

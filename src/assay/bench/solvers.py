@@ -13,7 +13,7 @@ from typing import Final
 from assay.agent.prompt_builder import fenced
 from assay.bench.exercise import Exercise
 from assay.contracts.errors import ModelRefusedError, UsageError
-from assay.contracts.messages import ModelFacts, Price, Reply
+from assay.contracts.messages import ModelInfo, Price, Reply
 from assay.contracts.ports import Model
 from assay.models.open import OpenOptions
 from assay.models.recording import (
@@ -30,7 +30,7 @@ from assay.wiring import open_model
 ORACLE: Final = "oracle"
 STUB: Final = "stub"
 RECORDED: Final = "recorded:"
-_FACTS: Final = ModelFacts(
+_INFO: Final = ModelInfo(
     context_tokens=1_000_000,
     max_output_tokens=100_000,
     tool_calls=False,
@@ -76,7 +76,7 @@ def _scripted(kind: str) -> Solver:
             f"FILE: {path}\n{fenced(path, file.content.decode())}"
             for path, file in sorted(files.files.items())
         )
-        script = Script(lines=(ScriptLine(text=text, repeat=True),), facts=_FACTS)
+        script = Script(lines=(ScriptLine(text=text, repeat=True),), info=_INFO)
         model = ScriptedModel(script, name=kind)
         return _remembering(model)(exercise, replies)
 
@@ -105,7 +105,7 @@ def _remembering(model: Model) -> Solver:
     @asynccontextmanager
     async def solver(exercise: Exercise, replies: Path) -> AsyncGenerator[Model]:
         del exercise
-        async with open_recording(replies, model=model.name, facts=model.facts) as file:
+        async with open_recording(replies, model=model.name, info=model.info) as file:
             live = RecordingModel(model, file)
             before = read_recording(replies)
             # A recorded outage is no reason not to ask now.

@@ -159,14 +159,14 @@ class TrackRun:
 
     async def _ask(self, tree: Tree, messages: list[Message]) -> Tree:
         """Return the tree with the edits of the first valid reply; extends the messages."""
-        facts, result, solution = self.model.facts, self.result, self.exercise.solution
+        info, result, solution = self.model.info, self.result, self.exercise.solution
         sole = solution[0] if len(solution) == 1 else None
-        prefill = f"```{language_of(sole)}\n" if facts.supports_prefill and sole else ""
+        prefill = f"```{language_of(sole)}\n" if info.supports_prefill and sole else ""
         for _ in range(1 + _REPAIRS):
             reply = await self.model.reply(
                 Request(
                     messages=tuple(messages),
-                    max_output_tokens=_LOCAL_OUTPUT_TOKENS if facts.local else None,
+                    max_output_tokens=_LOCAL_OUTPUT_TOKENS if info.local else None,
                     temperature=0.0,
                     prefill=prefill,
                     stop=("\n```",) if prefill else (),

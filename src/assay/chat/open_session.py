@@ -136,5 +136,5 @@ def _tools_for(model: Model, tools: tuple[RegisteredTool, ...]) -> dict[str, Reg
         for each in tools
         if each.approval != "deny"
         and each.tool not in WORKSPACE_TOOLS
-        and (each.origin != "assay" or model.facts.tool_calls)
+        and (each.origin != "assay" or model.info.tool_calls)
     }

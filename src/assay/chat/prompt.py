@@ -5,7 +5,7 @@ from typing import Final
 from assay.agent.prompt_builder import prompt, system, user
 from assay.chat.reply import CELL_TOOL, Block
 from assay.contracts.chat import CellEnded, History, Turn
-from assay.contracts.messages import Message, ModelFacts, ToolCall
+from assay.contracts.messages import Message, ModelInfo, ToolCall
 from assay.text.formatting import trim
 
 _CHARS_PER_TOKEN: Final = 3
@@ -41,7 +41,7 @@ _EXAMPLE: Final = (
 
 
 def opening(
-    history: History, facts: ModelFacts, *, by_calls: bool = False, instructions: str = ""
+    history: History, info: ModelInfo, *, by_calls: bool = False, instructions: str = ""
 ) -> tuple[Message, ...]:
     """Build the messages: system prompt, earlier turns, and the request of the current turn.
 
@@ -49,11 +49,11 @@ def opening(
     calls. `instructions` of the client application go into the system message.
     """
     *turns, now = history.turns
-    told_first = _system(history, small=facts.local, by_calls=by_calls)
+    told_first = _system(history, small=info.local, by_calls=by_calls)
     if instructions:
         told_first += f"\n\n# Instructions of the application\n{instructions}"
     first = system(told_first)
-    room = int(facts.context_tokens * _CHARS_PER_TOKEN * _SHARE) - len(first.text)
+    room = int(info.context_tokens * _CHARS_PER_TOKEN * _SHARE) - len(first.text)
     told: list[tuple[Message, ...]] = []
     while turns:
         messages = _whole(turns[-1], by_calls=by_calls)
@@ -64,7 +64,7 @@ def opening(
         told.append(messages)
         turns.pop()
     recent = tuple(message for messages in reversed(told) for message in messages)
-    example = _EXAMPLE if facts.local and not by_calls else ()
+    example = _EXAMPLE if info.local and not by_calls else ()
     earlier = _in_short(turns, max_chars=max(room, _LINE_CHARS * 2))
     return (first, *example, *earlier, *recent, user(now.message))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from assay.contracts.chat import READY_NAMES
 from assay.contracts.execution import CellResult
-from assay.contracts.messages import ModelFacts, ToolCall, ToolSpec
+from assay.contracts.messages import ModelInfo, ToolCall, ToolSpec
 from assay.contracts.ports import Screen
 
 CellForm = Literal["auto", "calls", "blocks"]
@@ -124,11 +124,11 @@ def screened(screen: Screen, code: str) -> str:
     return "\n".join(f"- line {one.line - 1}: {one.explanation}" for one in found if one.line > 1)
 
 
-def takes_calls(facts: ModelFacts, form: CellForm) -> bool:
+def takes_calls(info: ModelInfo, form: CellForm) -> bool:
     """Whether the model runs cells by tool calls; otherwise it writes them into its text."""
     if form != "auto":
         return form == "calls"
-    return facts.tool_calls and not facts.local and not facts.cells_in_text
+    return info.tool_calls and not info.local and not info.cells_in_text
 
 
 def code_of(call: ToolCall) -> str:

@@ -312,7 +312,7 @@ class ChatSession:
     async def _answer(self, number: int, instructions: str) -> TurnEnded:
         by_calls = self._by_calls
         messages = opening(
-            self.history, self.model.facts, by_calls=by_calls, instructions=instructions
+            self.history, self.model.info, by_calls=by_calls, instructions=instructions
         )
         turn = _Turn(number=number, messages=messages)
         while True:
@@ -337,16 +337,16 @@ class ChatSession:
 
     @property
     def _by_calls(self) -> bool:
-        return takes_calls(self.model.facts, self.settings.cells)
+        return takes_calls(self.model.info, self.settings.cells)
 
     async def _ask(self, turn: _Turn) -> Reply:
-        facts = self.model.facts
+        info = self.model.info
         tools = tuple(each.tool.spec for each in self.tools.values())
         request = Request(
-            messages=shortened(turn.messages, facts),
+            messages=shortened(turn.messages, info),
             tools=(CELL_TOOL, *tools) if self._by_calls else tools,
-            temperature=0.0 if facts.local else None,
-            prefill=CELL_BEGINS if facts.supports_prefill and turn.mending else "",
+            temperature=0.0 if info.local else None,
+            prefill=CELL_BEGINS if info.supports_prefill and turn.mending else "",
         )
         turn.step += 1
         return await self.model.reply(
@@ -362,7 +362,7 @@ class ChatSession:
             usage = Usage()  # reported only once, with the first
         failed = any(cell.failed for cell in cells)
         observations = [cell.observation for cell in cells]
-        seen = observed(observations, failed=failed, small=self.model.facts.local)
+        seen = observed(observations, failed=failed, small=self.model.info.local)
         seen = replace(seen, pictures=self._take_pictures(turn))
         return (seen, *self._after_cells(turn, cells))
 
@@ -400,7 +400,7 @@ class ChatSession:
         repeated = cells[-1].code == turn.last_code and not turn.failures
         turn.last_code = cells[-1].code
         turn.failures = turn.failures + 1 if failed else 0
-        turn.mending = self.model.facts.local and failed
+        turn.mending = self.model.info.local and failed
         if turn.failures > self.settings.repairs:
             turn.mending = False
             return (user(_STUCK),)
@@ -411,7 +411,7 @@ class ChatSession:
 
     def _take_pictures(self, turn: _Turn) -> tuple[Picture, ...]:
         taken, turn.pictures = turn.pictures, ()
-        return taken if self.model.facts.sees_pictures else ()
+        return taken if self.model.info.sees_pictures else ()
 
     async def _execute(self, turn: _Turn, code: str) -> CellEnded:
         before = await self._look_around()

@@ -57,7 +57,7 @@ class Message:
     """Only from the assistant: data that its provider needs with this message again, such as signed
     reasoning. Only the wire format that wrote it can read it."""
     pictures: tuple[Picture, ...] = ()
-    """Only from the user, for models that accept images (`ModelFacts.sees_pictures`)."""
+    """Only from the user, for models that accept images (`ModelInfo.sees_pictures`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Request:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
-    """None: a sufficient cap for this model, see `ModelFacts.output_limit`."""
+    """None: a sufficient cap for this model, see `ModelInfo.output_limit`."""
     temperature: float | None = None
     """None leaves it to the model's own default."""
     seed: int | None = None
@@ -148,7 +148,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelInfo:
     """Properties of a model that decide how Assay uses it."""
 
     context_tokens: int

@@ -19,7 +19,7 @@ from assay.contracts.execution import (
     SandboxSpec,
 )
 from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
-from assay.contracts.messages import ModelFacts, Reply, Request, ToolSpec
+from assay.contracts.messages import ModelInfo, Reply, Request, ToolSpec
 from assay.contracts.workspace import Tree
 
 OnOutput = Callable[[OutputChunk], None]
@@ -219,7 +219,7 @@ class Model(Protocol):
         ...
 
     @property
-    def facts(self) -> ModelFacts: ...
+    def info(self) -> ModelInfo: ...
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         """Answer one request. `on_text` receives the text of the reply, in order.

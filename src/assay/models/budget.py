@@ -17,7 +17,7 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     UsageError,
 )
-from assay.contracts.messages import ModelFacts, Price, Reply, Request, Usage
+from assay.contracts.messages import ModelInfo, Price, Reply, Request, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.model_bases import WrappedModel
 
@@ -88,7 +88,7 @@ class Budget:
             calls=_at_least_nothing(self._calls_left()),
         )
 
-    def reserve(self, name: str, facts: ModelFacts, request: Request) -> Reservation:
+    def reserve(self, name: str, info: ModelInfo, request: Request) -> Reservation:
         """Reserve the maximum that this request can use.
 
         Raises:
@@ -97,8 +97,8 @@ class Budget:
         input_tokens = estimate_input_tokens(request)
         reservation = Reservation(
             input_tokens=input_tokens,
-            output_tokens=self._output_tokens(request, facts, input_tokens),
-            price=facts.price,
+            output_tokens=self._output_tokens(request, info, input_tokens),
+            price=info.price,
         )
         self._check_calls()
         self._check_tokens(reservation)
@@ -118,17 +118,17 @@ class Budget:
         if self._spent_usd is not None:
             self._spent_usd = None if usd is None else self._spent_usd + usd
 
-    def _output_tokens(self, request: Request, facts: ModelFacts, input_tokens: int) -> int:
+    def _output_tokens(self, request: Request, info: ModelInfo, input_tokens: int) -> int:
         """Return the limit of the reply; without a requested one, the remaining budget counts."""
-        limit = facts.output_limit(request)
+        limit = info.output_limit(request)
         if request.max_output_tokens is not None:
             return limit
         affordable = [limit]
         if (tokens := self._tokens_left()) is not None:
             affordable.append(tokens - input_tokens)
-        if (usd := self._usd_left()) is not None and facts.price and facts.price.output_usd:
-            read = Fraction(str(facts.price.input_usd)) * input_tokens
-            left = (usd * 10**6 - read) / Fraction(str(facts.price.output_usd))
+        if (usd := self._usd_left()) is not None and info.price and info.price.output_usd:
+            read = Fraction(str(info.price.input_usd)) * input_tokens
+            left = (usd * 10**6 - read) / Fraction(str(info.price.output_usd))
             affordable.append(math.floor(left) - 1)  # costs are computed with floats
         return max(min(affordable), min(limit, _LEAST_OUTPUT_TOKENS))
 
@@ -195,7 +195,7 @@ class MeteredModel(WrappedModel):
         self._as_asked = as_asked
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        reservation = self._meter.reserve(self.name, self.facts, request)
+        reservation = self._meter.reserve(self.name, self.info, request)
         used = reservation.usage
         begun = False
 

@@ -1,6 +1,6 @@
 """Catalogue of providers and models: addresses, capabilities and prices.
 
-The facts are in `catalogue.toml`; prices, and the context sizes of models that have one, come from
+The data are in `catalogue.toml`; prices, and the context sizes of models that have one, come from
 the package genai-prices, which other people maintain.
 """
 
@@ -19,16 +19,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from assay.contracts.errors import UsageError, require
 from assay.contracts.extensions import declared_by, find_extensions, load_extension
-from assay.contracts.messages import ModelFacts, Price
+from assay.contracts.messages import ModelInfo, Price
 from assay.contracts.ports import Model
 from assay.settings.load import KEY_VARIABLES, key_variable_of
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice
+    from genai_prices.types import ModelInfo as ListedModel
+    from genai_prices.types import ModelPrice
 
 Wire = Literal["openai", "anthropic", "gemini"]
 OpenProvider = Callable[..., AbstractAsyncContextManager[Model]]
-"""Opens a model: `open(provider, model, *, facts: ModelFacts, connection: Connection)`."""
+"""Opens a model: `open(provider, model, *, info: ModelInfo, connection: Connection)`."""
 _CLIENTS: Final[Mapping[Wire, str]] = {
     "openai": "assay.models.providers.openai_compatible:open_openai_compatible",
     "anthropic": "assay.models.providers.anthropic:open_anthropic",
@@ -184,10 +185,10 @@ def quirks_for(model: str) -> Quirks:
     )
 
 
-def facts_for(
+def model_info(
     provider: Provider, model: str, *, price_overrides: Mapping[str, Price] = NO_OVERRIDES
-) -> ModelFacts:
-    """Collect the facts about a model at a provider.
+) -> ModelInfo:
+    """Collect the properties of a model at a provider.
 
     `price_overrides` has prices by `provider:model` or by `model`, and takes precedence.
     """
@@ -198,7 +199,7 @@ def facts_for(
     # The price list has sizes too, per model; the size of a family is for all others.
     context_tokens = (listed and listed.context_window) or family.context_tokens
     prefill, schema = provider.supports_prefill, provider.supports_json_schema
-    return ModelFacts(
+    return ModelInfo(
         # Some providers charge more per token for longer requests, and a price here is one number.
         context_tokens=min(context_tokens, flat_until or context_tokens),
         max_output_tokens=min(family.max_output_tokens, context_tokens),
@@ -229,7 +230,7 @@ def _comparable(model: str) -> str:
 
 
 def _price_of(
-    provider: Provider, model: str, overrides: Mapping[str, Price], listed: "ModelInfo | None"
+    provider: Provider, model: str, overrides: Mapping[str, Price], listed: "ListedModel | None"
 ) -> tuple[Price | None, int | None]:
     """Return the price, and up to how many tokens it applies if limited."""
     for name in (f"{provider.name}:{model}", model):
@@ -243,7 +244,7 @@ def _price_of(
     return _to_price(found), _flat_until(found)
 
 
-def _listed(provider_id: str, model: str) -> "ModelInfo | None":
+def _listed(provider_id: str, model: str) -> "ListedModel | None":
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:

@@ -14,7 +14,7 @@ from assay.contracts.errors import (
     ModelRefusedError,
     ModelUnavailableError,
 )
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import ModelInfo, Reply, Request
 
 T = TypeVar("T")
 FailureKind = Literal["unavailable", "refused", "overflow", "budget"]
@@ -58,14 +58,14 @@ def reply_from_json(fields: Mapping[str, Any]) -> Reply:
     return _adapter(Reply).validate_python(fields)
 
 
-def facts_to_json(facts: ModelFacts) -> dict[str, Any]:
-    """Return the JSON of model facts with defaults: they may change, and the model did not."""
-    return _adapter(ModelFacts).dump_python(facts, mode="json")
+def info_to_json(info: ModelInfo) -> dict[str, Any]:
+    """Return the properties of a model as JSON, with defaults, which may change later."""
+    return _adapter(ModelInfo).dump_python(info, mode="json")
 
 
-def facts_from_json(fields: Mapping[str, Any]) -> ModelFacts:
-    """Parse model facts; raises pydantic's `ValidationError` for invalid data."""
-    return _adapter(ModelFacts).validate_python(fields)
+def info_from_json(fields: Mapping[str, Any]) -> ModelInfo:
+    """Parse the properties of a model; raises pydantic's `ValidationError` for invalid data."""
+    return _adapter(ModelInfo).validate_python(fields)
 
 
 def key_of(request: Mapping[str, Any]) -> str:

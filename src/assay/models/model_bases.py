@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
 from assay.contracts.errors import AssayError, ModelUnavailableError
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.catalogue import Provider, quirks_for
 from assay.models.connection import Connection, explain_failure
@@ -17,7 +17,7 @@ Event = TypeVar("Event")
 
 
 class WrappedModel:
-    """A model around another one, with its name and facts."""
+    """A model around another one, with its name and properties."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -27,8 +27,8 @@ class WrappedModel:
         return self._model.name
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
+    def info(self) -> ModelInfo:
+        return self._model.info
 
 
 class ProviderModel(ABC, Generic[Client, Event]):
@@ -43,13 +43,13 @@ class ProviderModel(ABC, Generic[Client, Event]):
         *,
         provider: Provider,
         model: str,
-        facts: ModelFacts,
+        info: ModelInfo,
         connection: Connection,
     ) -> None:
         self._client = client
         self._provider = provider
         self._model = model
-        self._facts = facts
+        self._info = info
         self._connection = connection
         self._quirks = quirks_for(model)
 
@@ -58,11 +58,11 @@ class ProviderModel(ABC, Generic[Client, Event]):
         return f"{self._provider.name}:{self._model}"
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._facts
+    def info(self) -> ModelInfo:
+        return self._info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        prefill = request.prefill if self._facts.supports_prefill else ""
+        prefill = request.prefill if self._info.supports_prefill else ""
         draft = ReplyDraft(request, on_text, prefill=prefill, unsent=self._unsent(prefill))
         async with aclosing(self._events(request)) as events:
             async for event in events:

@@ -17,7 +17,7 @@ from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.messages import Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.budget import Budget, Caps, MeteredModel
-from assay.models.catalogue import Provider, facts_for
+from assay.models.catalogue import Provider, model_info
 from assay.models.connection import Connection
 from assay.models.local.download import WeightsStore
 from assay.models.local.weights import OnProgress, Weights, ignore_progress, weights_named
@@ -173,14 +173,14 @@ async def open_model(
             opening.meter or build_meter(settings.budget),
             as_asked=replayed,
         )
-        if not replayed and not model.facts.tool_calls:
+        if not replayed and not model.info.tool_calls:
             model = PlainTextToolsModel(model)
         if not replayed:
             # A recorded failure was already retried.
             model = RetryingModel(model)
         if opening.record_to is not None:
             file = await stack.enter_async_context(
-                open_recording(opening.record_to, model=model.name, facts=model.facts)
+                open_recording(opening.record_to, model=model.name, info=model.info)
             )
             model = RecordingModel(model, file)
         yield model
@@ -224,11 +224,11 @@ async def _open_provider(
     if provider.local or provider.name == CUSTOM:
         served = await _served(provider, connection, model)
         model, context_tokens = served.name, served.context_tokens
-    facts = facts_for(provider, model, price_overrides=price_overrides(settings))
+    info = model_info(provider, model, price_overrides=price_overrides(settings))
     if context_tokens is not None:
-        most = min(facts.max_output_tokens, context_tokens)
-        facts = replace(facts, context_tokens=context_tokens, max_output_tokens=most)
-    return provider.load()(provider, model, facts=facts, connection=connection)
+        most = min(info.max_output_tokens, context_tokens)
+        info = replace(info, context_tokens=context_tokens, max_output_tokens=most)
+    return provider.load()(provider, model, info=info, connection=connection)
 
 
 async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:

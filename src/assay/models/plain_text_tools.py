@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Reply,
     Request,
     StopReason,
@@ -50,7 +50,7 @@ class PlainTextToolsModel(WrappedModel):
             return await self._model.reply(request, on_text=on_text)
         if not request.tools:
             return await self._model.reply(_in_words(request, ""), on_text=on_text)
-        if _fits_schema(request, self.facts):
+        if _fits_schema(request, self.info):
             return await self._by_schema(request, on_text)
         listener = _UntilCall(on_text)
         reply = await self._model.reply(_in_words(request, _BY_BLOCK), on_text=listener)
@@ -74,9 +74,9 @@ def _is_about_tools(request: Request) -> bool:
     return past or bool(request.tools)
 
 
-def _fits_schema(request: Request, facts: ModelFacts) -> bool:
+def _fits_schema(request: Request, info: ModelInfo) -> bool:
     """Return whether Assay may choose the format of the reply."""
-    return facts.supports_json_schema and request.json_schema is None and not request.prefill
+    return info.supports_json_schema and request.json_schema is None and not request.prefill
 
 
 def _schema(tools: tuple[ToolSpec, ...]) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     UsageError,
 )
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.files import JsonlFile, json_line
 from assay.models.message_json import (
     FailureKind,
     ModelFailure,
     build_failure,
-    facts_from_json,
-    facts_to_json,
     failure_to_json,
+    info_from_json,
+    info_to_json,
     key_of,
     reply_from_json,
     reply_to_json,
@@ -54,6 +54,7 @@ class _Header(_Lenient):
     assay_recording: int
     model: str
     facts: dict[str, Any]
+    """The properties of the model."""
 
 
 class _Failure(_Lenient):
@@ -91,7 +92,7 @@ class Recording:
     """The contents of a file in the order of the requests."""
 
     model: str
-    facts: ModelFacts
+    info: ModelInfo
     answers: tuple[Answer, ...]
 
 
@@ -140,7 +141,7 @@ def file_of(path: Path) -> Path:
 
 @asynccontextmanager
 async def open_recording(
-    path: Path, *, model: str, facts: ModelFacts
+    path: Path, *, model: str, info: ModelInfo
 ) -> AsyncGenerator[RecordingFile]:
     """Start or continue a recording of one model.
 
@@ -148,7 +149,7 @@ async def open_recording(
         UsageError: If the file is not a recording, or belongs to another model.
     """
     path = file_of(path)
-    header = {"assay_recording": FORMAT, "model": model, "facts": facts_to_json(facts)}
+    header = {"assay_recording": FORMAT, "model": model, "facts": info_to_json(info)}
     try:
         so_far = _read_start(path, json_line(header))
         # Prompts may contain private code, so other users cannot read it.
@@ -216,9 +217,9 @@ def _parse(content: bytes, file: Path) -> Recording:
             hint="use the version of Assay that recorded it",
         )
     try:
-        facts = facts_from_json(header.facts)
+        info = info_from_json(header.facts)
     except ValidationError as error:
-        raise UsageError(f"{file}:1: these are no facts of a model") from error
+        raise UsageError(f"{file}:1: these are no properties of a model") from error
     answers: list[Answer] = []
     for number, line in enumerate(others, 2):
         try:
@@ -227,7 +228,7 @@ def _parse(content: bytes, file: Path) -> Recording:
         except ValueError as error:
             raise UsageError(f"{file}:{number}: this line of the recording is damaged") from error
     answers.sort(key=lambda answer: answer.asked)
-    return Recording(model=header.model, facts=facts, answers=tuple(answers))
+    return Recording(model=header.model, info=info, answers=tuple(answers))
 
 
 def _to_answer(line: _Line) -> Answer:
@@ -270,7 +271,7 @@ class RecordingModel(WrappedModel):
 
 
 class ReplayingModel:
-    """Returns the answers of a recording, with the name and facts of the recorded model.
+    """Returns the answers of a recording, with the name and properties of the recorded model.
 
     Requests outside of the recording raise, or go to the fallback.
     """
@@ -289,8 +290,8 @@ class ReplayingModel:
         return self._recording.model
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._recording.facts
+    def info(self) -> ModelInfo:
+        return self._recording.info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         self.asked.append(request)

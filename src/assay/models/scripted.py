@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Price,
     Reply,
     Request,
@@ -27,13 +27,13 @@ from assay.contracts.ports import OnText, ignore_text
 from assay.models.message_json import (
     FailureKind,
     build_failure,
-    facts_from_json,
-    facts_to_json,
+    info_from_json,
+    info_to_json,
 )
 
 _HINT: Final = "see docs/reference/scripted-model.md"
 _LONGEST_DELAY_S: Final = 60.0
-_FACTS: Final = ModelFacts(
+_INFO: Final = ModelInfo(
     context_tokens=1_000_000,
     max_output_tokens=100_000,
     tool_calls=True,
@@ -95,7 +95,7 @@ class Script:
     """The lines of a script."""
 
     lines: tuple[ScriptLine, ...]
-    facts: ModelFacts = _FACTS
+    info: ModelInfo = _INFO
 
 
 class ScriptedModel:
@@ -112,8 +112,8 @@ class ScriptedModel:
         return self._name
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._script.facts
+    def info(self) -> ModelInfo:
+        return self._script.info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         line = self._next()
@@ -172,7 +172,7 @@ def load_script(path: Path) -> Script:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageError(f"cannot read the script {str(path)!r}: {reason}", hint=_HINT) from error
-    facts = _FACTS
+    info = _INFO
     lines: list[ScriptLine] = []
     # Not `splitlines`: JSON may contain other kinds of line ends.
     for number, line in enumerate(text.split("\n"), 1):
@@ -182,7 +182,7 @@ def load_script(path: Path) -> Script:
         fields = _fields(line, place)
         try:
             if "facts" in fields and not lines:
-                facts = _read_facts(fields["facts"], place)
+                info = _read_info(fields["facts"], place)
                 continue
             if lines and lines[-1].repeat:
                 raise UsageError(f"{place}: nothing comes after a line that repeats", hint=_HINT)
@@ -191,7 +191,7 @@ def load_script(path: Path) -> Script:
             raise _explained(error, place) from error
     if not lines:
         raise UsageError(f"the script {str(path)!r} holds no reply", hint=_HINT)
-    return Script(lines=tuple(lines), facts=facts)
+    return Script(lines=tuple(lines), info=info)
 
 
 def _fields(line: str, place: str) -> Mapping[str, Any]:
@@ -206,11 +206,11 @@ def _fields(line: str, place: str) -> Mapping[str, Any]:
     return fields  # pyright: ignore[reportUnknownVariableType] - JSON
 
 
-def _read_facts(given: object, place: str) -> ModelFacts:
-    usual = facts_to_json(_FACTS)
+def _read_info(given: object, place: str) -> ModelInfo:
+    usual = info_to_json(_INFO)
     if not isinstance(given, dict) or not usual.keys() >= given.keys():
-        raise UsageError(f"{place}: no facts of a model", hint=f"they are: {', '.join(usual)}")
-    return facts_from_json(usual | given)
+        raise UsageError(f"{place}: no properties of a model", hint=f"they are: {', '.join(usual)}")
+    return info_from_json(usual | given)
 
 
 def _explained(error: ValidationError, place: str) -> UsageError:

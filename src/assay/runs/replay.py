@@ -12,11 +12,11 @@ from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
 from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunResult
-from assay.contracts.messages import ModelFacts, Reply, Request
+from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.stored_memory import ResilientMemory
 from assay.runs.request import limits_of, spec_of
-from assay.runs.runner import CHECKPOINTS, FACTS, MODEL, PACKAGES, PRISTINE, REPLIES
+from assay.runs.runner import CHECKPOINTS, MODEL, MODEL_INFO, PACKAGES, PRISTINE, REPLIES
 from assay.settings.load import Settings
 from assay.storage.journal import DiskJournal, read_events
 from assay.storage.run_store import RunStore
@@ -81,9 +81,9 @@ class Comparison:
 class _RecordedModel:
     """A model that only rejects requests: all recorded replies are already in the journal."""
 
-    def __init__(self, name: str, facts: ModelFacts) -> None:
+    def __init__(self, name: str, info: ModelInfo) -> None:
         self.name = name
-        self.facts = facts
+        self.info = info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         del request, on_text
@@ -125,14 +125,14 @@ async def replay_run(
                 await journal.keep(f"{REPLIES}{key}", reply)
             kept = await source.recall(PACKAGES) or {"pins": ()}
             equipment = SandboxSpec(packages=tuple(kept["pins"]), hosts=run.request.hosts)
-            facts = FACTS.validate_python(model["facts"])
+            info = MODEL_INFO.validate_python(model["facts"])
             update = {"packages": equipment.packages, "hosts": equipment.hosts}
             async with open_backend(settings.sandbox.model_copy(update=update)) as backend:
                 deps = RunDeps(
                     run=run.id,
-                    spec=spec_of(run.request, facts),
+                    spec=spec_of(run.request, info),
                     pristine=pristine,
-                    model=_RecordedModel(model["name"], facts),
+                    model=_RecordedModel(model["name"], info),
                     backend=backend,
                     equipment=equipment,
                     limits=limits_of(settings.agent),

@@ -10,7 +10,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.execution import Limits
 from assay.contracts.goal import RunLimits, RunRequest, RunSpec
-from assay.contracts.messages import ModelFacts
+from assay.contracts.messages import ModelInfo
 from assay.contracts.workspace import Tree
 from assay.settings.load import AgentSettings, Settings
 from assay.storage.read_workspace import path_within
@@ -83,10 +83,10 @@ def resolve_request(request: RunRequest, tree: Tree) -> RunRequest:
     return replace(request, workspace=workspace, tests=tuple(tests))
 
 
-def spec_of(request: RunRequest, facts: ModelFacts) -> RunSpec:
-    """Return the spec of a resolved request for a model with these facts."""
+def spec_of(request: RunRequest, info: ModelInfo) -> RunSpec:
+    """Return the spec of a resolved request for this model."""
     limits = request.limits
-    if request.attempts_left_open and facts.local:
+    if request.attempts_left_open and info.local:
         limits = replace(limits, attempts=_LOCAL_ATTEMPTS)
     return RunSpec(
         goal=request.goal,

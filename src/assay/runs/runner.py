@@ -21,7 +21,7 @@ from assay.contracts.errors import BudgetExceededError, MissingExtraError, Packa
 from assay.contracts.events import RunEnded
 from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunRequest, RunResult
-from assay.contracts.messages import ModelFacts, Usage
+from assay.contracts.messages import ModelInfo, Usage
 from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree, Withheld
 from assay.models.open import OpenOptions, build_meter
@@ -62,7 +62,7 @@ PACKAGES: Final = "packages"
 REPLIES: Final = "reply:"
 """Prefix of the model's replies, which have been paid for."""
 
-FACTS: Final = TypeAdapter(ModelFacts)
+MODEL_INFO: Final = TypeAdapter(ModelInfo)
 WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
 """The files that the run cannot see, stored with `PRISTINE`."""
 _N = TypeVar("_N", int, float)
@@ -180,7 +180,7 @@ async def _execute(
         result,
         diff=unified_diff(pristine, tree),
         folder=str(run.folder),
-        local=deps.model.facts.local,
+        local=deps.model.info.local,
     )
 
 
@@ -279,11 +279,11 @@ async def _open_deps(
         ) as memory,
     ):
         if kept is None:
-            facts = FACTS.dump_python(model.facts, mode="json")
-            await journal.keep(MODEL, {"name": model.name, "facts": facts})
+            info = MODEL_INFO.dump_python(model.info, mode="json")
+            await journal.keep(MODEL, {"name": model.name, "facts": info})
         yield RunDeps(
             run=run.id,
-            spec=spec_of(request, model.facts),
+            spec=spec_of(request, model.info),
             pristine=pristine,
             model=model,
             backend=backend,

@@ -12,7 +12,7 @@ from assay.contracts.errors import (
     ModelRefusedError,
     ModelUnavailableError,
 )
-from assay.contracts.messages import Message, ModelFacts, Reply, Request
+from assay.contracts.messages import Message, ModelInfo, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from tests.conformance.model.promise import promise
 from tests.conformance.model.questions import DEADLINE_S, QUESTION, ask, failure_of
@@ -110,7 +110,7 @@ async def a_page_in_place_of_an_answer_is_unavailable(subject: ModelSubject) -> 
 
 @promise(Overflows)
 async def a_request_that_is_too_long_overflows(subject: ModelSubject) -> None:
-    long = Message(role="user", text="word " * subject.facts.context_tokens)
+    long = Message(role="user", text="word " * subject.info.context_tokens)
     async with subject.open(Overflows()) as opened:
         error = await failure_of(opened.model, replace(QUESTION, messages=(long,)))
 
@@ -203,8 +203,8 @@ class _Capped:
         return self._model.name
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._model.facts
+    def info(self) -> ModelInfo:
+        return self._model.info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         del request, on_text

@@ -31,7 +31,7 @@ class ModelPromise:
             return f"its peer cannot play {', '.join(missing)}"
         if self.observed and not subject.observes:
             return "its peer cannot tell what it saw"
-        if self.ability and not getattr(subject.facts, self.ability):
+        if self.ability and not getattr(subject.info, self.ability):
             return f"its models are not {self.ability}"
         return ""
 
@@ -41,7 +41,7 @@ def promise(
 ) -> Callable[[Check], ModelPromise]:
     """Turn a coroutine function into a promise named after it.
 
-    `observed` is for checks that ask the peer what it saw; `ability` names the field of the facts
+    `observed` is for checks that ask the peer what it saw; `ability` names the field of `ModelInfo`
     without which a model promises nothing of the kind.
     """
 

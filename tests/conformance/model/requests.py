@@ -58,14 +58,14 @@ async def where_no_length_is_asked_for_there_is_plenty(subject: ModelSubject) ->
     request = replace(QUESTION, max_output_tokens=None)
     received = await _received(subject, request)
 
-    assert received.max_output_tokens == subject.facts.output_limit(request), received
+    assert received.max_output_tokens == subject.info.output_limit(request), received
 
 
 @promise(Says, observed=True)
 async def no_more_is_asked_for_than_the_model_can_write(subject: ModelSubject) -> None:
     received = await _received(subject, replace(QUESTION, max_output_tokens=10**9))
 
-    assert received.max_output_tokens == subject.facts.max_output_tokens, received
+    assert received.max_output_tokens == subject.info.max_output_tokens, received
 
 
 @promise(Says, observed=True, ability="supports_seed")

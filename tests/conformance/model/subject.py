@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from assay.contracts.messages import ModelFacts, Request, StopReason, Usage
+from assay.contracts.messages import ModelInfo, Request, StopReason, Usage
 from assay.contracts.ports import Model
 
 _SOME_USAGE = Usage(input_tokens=11, cached_input_tokens=3, output_tokens=7)
@@ -69,7 +69,7 @@ class TurnsAway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overflows:
-    """The peer says that a request longer than `facts.context_tokens` is too long."""
+    """The peer says that a request longer than `info.context_tokens` is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class ModelSubject(Protocol):
     """A kind of model that is held to the contract."""
 
     @property
-    def facts(self) -> ModelFacts:
+    def info(self) -> ModelInfo:
         """What its models can do."""
         ...
 

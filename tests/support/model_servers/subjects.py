@@ -7,7 +7,7 @@ from typing import get_args
 
 from pydantic import SecretStr
 
-from assay.contracts.messages import ModelFacts, Price
+from assay.contracts.messages import ModelInfo, Price
 from assay.contracts.ports import Model
 from assay.models.catalogue import provider
 from assay.models.connection import Connection
@@ -23,7 +23,7 @@ from tests.support.model_servers.openai_chat import OpenAIChat
 SECRET = "sk-played-0123456789abcdef"  # noqa: S105 - opens nothing
 MODEL = "played-model"
 
-_FACTS = ModelFacts(
+_INFO = ModelInfo(
     context_tokens=1000,
     max_output_tokens=1000,
     tool_calls=True,
@@ -33,8 +33,8 @@ _FACTS = ModelFacts(
     supports_seed=True,
     sees_pictures=True,
 )
-_NOT_LED = replace(_FACTS, supports_prefill=False)
-_NOT_DRAWN = replace(_FACTS, supports_seed=False)
+_NOT_LED = replace(_INFO, supports_prefill=False)
+_NOT_DRAWN = replace(_INFO, supports_seed=False)
 _SHORT_S = 0.3
 
 OpenModel = Callable[[Connection], AbstractAsyncContextManager[Model]]
@@ -49,7 +49,7 @@ class PlayedSubject:
     open_model: OpenModel
     key_variable: str
     path: str = ""
-    facts: ModelFacts = _FACTS
+    info: ModelInfo = _INFO
     secret: str = SECRET
     plays: frozenset[type[Behaviour]] = frozenset(get_args(Behaviour))
     observes: bool = True
@@ -69,17 +69,15 @@ class PlayedSubject:
 
 
 def open_chat(connection: Connection) -> AbstractAsyncContextManager[Model]:
-    return open_openai_compatible(
-        provider("openrouter"), MODEL, facts=_FACTS, connection=connection
-    )
+    return open_openai_compatible(provider("openrouter"), MODEL, info=_INFO, connection=connection)
 
 
 def open_messages(connection: Connection) -> AbstractAsyncContextManager[Model]:
-    return open_anthropic(provider("anthropic"), MODEL, facts=_NOT_DRAWN, connection=connection)
+    return open_anthropic(provider("anthropic"), MODEL, info=_NOT_DRAWN, connection=connection)
 
 
 def open_content(connection: Connection) -> AbstractAsyncContextManager[Model]:
-    return open_gemini(provider("gemini"), MODEL, facts=_NOT_LED, connection=connection)
+    return open_gemini(provider("gemini"), MODEL, info=_NOT_LED, connection=connection)
 
 
 OPENAI = PlayedSubject(
@@ -94,13 +92,13 @@ ANTHROPIC = PlayedSubject(
     dialect=AnthropicMessages(),
     open_model=open_messages,
     key_variable="ANTHROPIC_API_KEY",
-    facts=_NOT_DRAWN,
+    info=_NOT_DRAWN,
 )
 GEMINI = PlayedSubject(
     name="gemini",
     dialect=GeminiContent(),
     open_model=open_content,
     key_variable="GEMINI_API_KEY",
-    facts=_NOT_LED,
+    info=_NOT_LED,
 )
 SUBJECTS = (OPENAI, ANTHROPIC, GEMINI)

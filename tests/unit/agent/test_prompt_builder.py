@@ -2,7 +2,7 @@ from pathlib import PurePosixPath
 
 from assay.agent.prompt_builder import fenced, first_message, prompt, shortened
 from assay.agent.state import Plan
-from assay.contracts.messages import Message, ModelFacts
+from assay.contracts.messages import Message, ModelInfo
 from assay.contracts.workspace import Tree, TreeFile
 
 TARGET, TEST, DATA = PurePosixPath("a.py"), PurePosixPath("test_a.py"), PurePosixPath("d.csv")
@@ -16,7 +16,7 @@ TREE = Tree(
     }
 )
 PLAN = Plan(targets=(TARGET,), protected=(TEST,))
-FACTS = ModelFacts(context_tokens=1000, max_output_tokens=100, tool_calls=True, price=None)
+INFO = ModelInfo(context_tokens=1000, max_output_tokens=100, tool_calls=True, price=None)
 
 
 def test_the_first_message_has_goal_file_tests_and_data() -> None:
@@ -54,13 +54,13 @@ def test_prompts_are_filled_in() -> None:
 def test_a_short_conversation_is_left_alone() -> None:
     messages = tuple(Message(role="user", text=str(number)) for number in range(20))
 
-    assert shortened(messages, FACTS) == messages
+    assert shortened(messages, INFO) == messages
 
 
 def test_a_long_conversation_loses_its_middle_and_keeps_its_goal() -> None:
     messages = tuple(Message(role="user", text=f"{number} " + "x" * 900) for number in range(20))
 
-    short = shortened(messages, FACTS)
+    short = shortened(messages, INFO)
 
     assert len(short) == len(messages)
     assert short[:2] == messages[:2]

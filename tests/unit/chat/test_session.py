@@ -54,7 +54,7 @@ from assay.settings.sections import Approval
 from assay.tools.discover import RegisteredTool
 from assay.tools.workspace import read_file
 from tests.doubles.fake_sandbox import FakeBackend, FakeSandbox, answer_with
-from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.doubles.scripted_model import INFO, ScriptedModel, calls_tool, says
 
 ADD = "Let me add.\n```python\nprint(1 + 1)\n```\nIt printed 99."
 
@@ -665,7 +665,7 @@ async def test_the_newest_figures_are_shown_to_a_model_that_sees(
         return says(text) if cells == "blocks" else calls_tool("run_cell", {"code": code})
 
     model = ScriptedModel([cell("first"), cell("second"), says("A line.")])
-    model.facts = replace(FACTS, sees_pictures=sees)
+    model.info = replace(INFO, sees_pictures=sees)
     chat = Chat(tasks, model, cells=cells)
     backend = chat.notebook.backend
     chat.session.notebook = Drawing(backend=backend, limits=Limits(), owner=OwnedContext(tasks))
@@ -734,9 +734,9 @@ async def test_a_history_read_back_is_the_history_that_was(tasks: anyio.abc.Task
 async def test_long_conversations_are_shortened_and_the_first_question_stays(
     tasks: anyio.abc.TaskGroup,
 ) -> None:
-    facts = replace(FACTS, context_tokens=3_000)
+    info = replace(INFO, context_tokens=3_000)
     replies = [says(f"Answer {number}: " + "x" * 600) for number in range(30)]
-    chat = Chat(tasks, ScriptedModel(replies, facts=facts))
+    chat = Chat(tasks, ScriptedModel(replies, info=info))
     for number in range(30):
         await chat.session.say(f"question {number} about whales")
     last = chat.model.asked[-1].messages

@@ -18,7 +18,7 @@ from assay.contracts.errors import (
 )
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Price,
     Reply,
     Request,
@@ -29,11 +29,11 @@ from assay.contracts.messages import (
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.budget import Budget, Caps, MeteredModel, estimate_input_tokens
 from assay.models.open import RetryingModel, RetryPolicy
-from tests.doubles.scripted_model import FACTS, ScriptedModel, says
+from tests.doubles.scripted_model import INFO, ScriptedModel, says
 from tests.support.apart import run_apart
 
-PRICED = replace(FACTS, price=Price(input_usd=2.0, output_usd=10.0))
-UNPRICED = replace(FACTS, price=None)
+PRICED = replace(INFO, price=Price(input_usd=2.0, output_usd=10.0))
+UNPRICED = replace(INFO, price=None)
 ASKED = Request(messages=(Message(role="user", text="x" * 300),), max_output_tokens=100)
 MOST_USD = (estimate_input_tokens(ASKED) * 2.0 + 100 * 10.0) / 10**6
 AT_ONCE = RetryPolicy(attempts=4, first_wait_s=0.0, longest_wait_s=0.0)
@@ -48,7 +48,7 @@ class BusyModel:
     """Takes a while, fails as it is told to, and knows what it has really cost."""
 
     outcome: Callable[[int], Usage | Exception]
-    facts: ModelFacts = PRICED
+    info: ModelInfo = PRICED
     name: str = "busy"
     started: int = 0
     cost_usd: list[float] = field(default_factory=list[float])
@@ -61,8 +61,8 @@ class BusyModel:
         outcome = self.outcome(place)
         if isinstance(outcome, Exception):
             raise outcome
-        assert self.facts.price is not None
-        price = self.facts.price
+        assert self.info.price is not None
+        price = self.info.price
         millionths = (
             outcome.input_tokens * price.input_usd + outcome.output_tokens * price.output_usd
         )
@@ -102,11 +102,11 @@ async def test_a_reply_is_charged_with_what_it_took() -> None:
 
 
 async def test_cached_input_is_charged_at_its_own_price() -> None:
-    facts = replace(FACTS, price=Price(input_usd=2.0, output_usd=10.0, cached_input_usd=0.2))
+    info = replace(INFO, price=Price(input_usd=2.0, output_usd=10.0, cached_input_usd=0.2))
     usage = Usage(input_tokens=1000, cached_input_tokens=900, output_tokens=0, calls=1)
     meter = Budget()
 
-    await MeteredModel(ScriptedModel([says("", usage=usage)], facts), meter).reply(ASKED)
+    await MeteredModel(ScriptedModel([says("", usage=usage)], info), meter).reply(ASKED)
 
     assert meter.spent.cost_usd == pytest.approx(0.00038)
 
@@ -390,7 +390,7 @@ def test_no_cap_is_passed_whatever_happens(
     plan: list[Usage | Exception], price: Price, caps: Caps, *, retried: bool
 ) -> None:
     meter = Budget(caps)
-    inner = BusyModel(lambda place: plan[place % len(plan)], replace(FACTS, price=price))
+    inner = BusyModel(lambda place: plan[place % len(plan)], replace(INFO, price=price))
     metered = MeteredModel(inner, meter)
 
     run_apart(ask_at_once, RetryingModel(metered, AT_ONCE) if retried else metered, 20)
@@ -409,16 +409,16 @@ def test_no_cap_is_passed_whatever_happens(
 @given(cents=st.integers(1, 200))
 def test_money_does_not_drift(cents: int) -> None:
     meter = Budget(Caps(usd=cents / 100))
-    facts = replace(FACTS, price=Price(input_usd=0.0, output_usd=100.0))
+    info = replace(INFO, price=Price(input_usd=0.0, output_usd=100.0))
     one_cent = replace(ASKED, max_output_tokens=100)
 
     for _ in range(cents):
-        held = meter.reserve("busy", facts, one_cent)
+        held = meter.reserve("busy", info, one_cent)
         meter.settle(held, replace(used(0, 100), cost_usd=0.01))
 
     assert meter.spent.cost_usd == cents / 100
     with pytest.raises(BudgetExceededError):
-        meter.reserve("busy", facts, one_cent)
+        meter.reserve("busy", info, one_cent)
 
 
 @pytest.mark.parametrize("usd", [-0.01, math.inf, math.nan])
@@ -511,7 +511,7 @@ def test_a_shortened_reply_never_costs_more_than_is_left(
     meter = Budget(Caps(usd=usd))
 
     try:
-        held = meter.reserve("busy", replace(FACTS, price=price), request)
+        held = meter.reserve("busy", replace(INFO, price=price), request)
     except BudgetExceededError:
         return
 
@@ -520,9 +520,9 @@ def test_a_shortened_reply_never_costs_more_than_is_left(
 
 
 async def test_a_cent_is_not_passed_where_nobody_says_how_long_replies_may_be() -> None:
-    facts = replace(PRICED, price=Price(input_usd=0.1, output_usd=0.1))
+    info = replace(PRICED, price=Price(input_usd=0.1, output_usd=0.1))
     meter = Budget(Caps(usd=0.01))
-    inner = BusyModel(flaky, facts)
+    inner = BusyModel(flaky, info)
     model = RetryingModel(MeteredModel(inner, meter), AT_ONCE)
 
     async def ask() -> None:

@@ -8,7 +8,7 @@ from genai_prices.data_snapshot import get_snapshot
 
 from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.messages import Price
-from assay.models.catalogue import FREE, Provider, facts_for, provider, providers, quirks_for
+from assay.models.catalogue import FREE, Provider, model_info, provider, providers, quirks_for
 
 HOSTED = [known for known in providers() if not known.local]
 LOCAL = [known for known in providers() if known.local]
@@ -34,35 +34,35 @@ def test_an_unknown_provider_is_refused_with_those_that_are_known() -> None:
 
 @pytest.mark.parametrize("known", HOSTED, ids=name_of)
 def test_a_hosted_provider_has_a_key_a_default_and_its_price(known: Provider) -> None:
-    facts = facts_for(known, known.default_model)
+    info = model_info(known, known.default_model)
 
     assert known.key_variable.endswith("_API_KEY")
     assert urlsplit(known.base_url).scheme == "https"
-    assert facts.price is not None
-    assert facts.price.input_usd > 0
-    assert facts.tool_calls
-    assert not facts.local
-    assert facts.context_tokens > facts.max_output_tokens
+    assert info.price is not None
+    assert info.price.input_usd > 0
+    assert info.tool_calls
+    assert not info.local
+    assert info.context_tokens > info.max_output_tokens
 
 
 @pytest.mark.parametrize("known", LOCAL, ids=name_of)
 def test_a_local_server_costs_nothing_and_needs_no_key(known: Provider) -> None:
-    facts = facts_for(known, "whatever:7b")
+    info = model_info(known, "whatever:7b")
 
     assert urlsplit(known.base_url).hostname == "127.0.0.1"
     assert known.key_variable == ""
-    assert facts.price == FREE
-    assert facts.local
-    assert not facts.tool_calls, "an unknown small model speaks the plain-text protocol"
+    assert info.price == FREE
+    assert info.local
+    assert not info.tool_calls, "an unknown small model speaks the plain-text protocol"
 
 
 def test_a_model_that_is_called_free_costs_nothing() -> None:
-    assert facts_for(provider("openrouter"), "xiaomi/mimo-v2-flash:free").price == FREE
+    assert model_info(provider("openrouter"), "xiaomi/mimo-v2-flash:free").price == FREE
 
 
 def test_the_models_that_see_are_known() -> None:
     seeing = {
-        name: facts_for(provider(where), name).sees_pictures
+        name: model_info(provider(where), name).sees_pictures
         for where, name in (
             ("openai", "gpt-4o"),
             ("openai", "o3-mini"),
@@ -79,19 +79,19 @@ def test_the_models_that_see_are_known() -> None:
 
 
 def test_the_price_of_an_unknown_model_is_unknown() -> None:
-    facts = facts_for(provider("openai"), "no-such-model")
+    info = model_info(provider("openai"), "no-such-model")
 
-    assert facts.price is None
-    assert facts.context_tokens > 0
+    assert info.price is None
+    assert info.context_tokens > 0
 
 
 def test_a_price_that_was_given_wins() -> None:
     mine, other = Price(input_usd=1.0, output_usd=2.0), Price(input_usd=3.0, output_usd=4.0)
     openai = provider("openai")
 
-    by_model = facts_for(openai, "gpt-4o", price_overrides={"gpt-4o": mine})
-    by_both = facts_for(openai, "gpt-4o", price_overrides={"gpt-4o": mine, "openai:gpt-4o": other})
-    elsewhere = facts_for(openai, "gpt-4o", price_overrides={"openrouter:gpt-4o": mine})
+    by_model = model_info(openai, "gpt-4o", price_overrides={"gpt-4o": mine})
+    by_both = model_info(openai, "gpt-4o", price_overrides={"gpt-4o": mine, "openai:gpt-4o": other})
+    elsewhere = model_info(openai, "gpt-4o", price_overrides={"openrouter:gpt-4o": mine})
 
     assert (by_model.price, by_both.price) == (mine, other)
     assert elsewhere.price not in {mine, other}
@@ -100,21 +100,21 @@ def test_a_price_that_was_given_wins() -> None:
 def test_without_the_list_of_prices_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices.data_snapshot", None)
 
-    assert facts_for(provider("openai"), "gpt-4o").price is None
+    assert model_info(provider("openai"), "gpt-4o").price is None
 
 
 def test_input_is_priced_as_if_all_of_it_were_written_to_the_cache() -> None:
     """Claude Sonnet 4.5: 3 dollars to read, 3.75 to write to the cache, 0.30 to read from it."""
-    price = facts_for(provider("anthropic"), "claude-sonnet-4-5").price
+    price = model_info(provider("anthropic"), "claude-sonnet-4-5").price
 
     assert price == Price(input_usd=3.75, output_usd=15.0, cached_input_usd=0.3)
 
 
 def test_a_context_ends_where_a_higher_price_begins() -> None:
     """Gemini 2.5 Pro costs more for requests of more than 200,000 tokens."""
-    facts = facts_for(provider("gemini"), "gemini-2.5-pro")
+    info = model_info(provider("gemini"), "gemini-2.5-pro")
 
-    assert facts.context_tokens == 200_000
+    assert info.context_tokens == 200_000
 
 
 @pytest.mark.parametrize(
@@ -138,15 +138,15 @@ def test_a_context_ends_where_a_higher_price_begins() -> None:
 def test_the_longest_prefix_decides(model: str, context_tokens: int) -> None:
     unpriced = provider("openai").model_copy(update={"prices": ""})
 
-    assert facts_for(unpriced, model).context_tokens == context_tokens
+    assert model_info(unpriced, model).context_tokens == context_tokens
 
 
 def test_what_an_engine_can_do_with_any_model_wins_over_the_model() -> None:
     llamacpp, openrouter = provider("llamacpp"), provider("openrouter")
 
-    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_prefill
-    assert facts_for(llamacpp, "qwen2.5-coder-1.5b").supports_json_schema
-    assert not facts_for(openrouter, "claude-sonnet-4.5").supports_prefill
+    assert model_info(llamacpp, "qwen2.5-coder-1.5b").supports_prefill
+    assert model_info(llamacpp, "qwen2.5-coder-1.5b").supports_json_schema
+    assert not model_info(openrouter, "claude-sonnet-4.5").supports_prefill
 
 
 @pytest.mark.parametrize(
@@ -196,22 +196,22 @@ def test_the_size_that_is_listed_for_a_model_wins_over_that_of_its_family(
 ) -> None:
     known = provider(name)
 
-    assert facts_for(known, model).context_tokens == context_tokens
+    assert model_info(known, model).context_tokens == context_tokens
     assert (
-        facts_for(known, model, price_overrides={model: FREE}).context_tokens == context_tokens
+        model_info(known, model, price_overrides={model: FREE}).context_tokens == context_tokens
     ), "a price of one's own says nothing of the size"
 
 
 def test_no_model_is_said_to_write_more_than_it_reads() -> None:
-    assert facts_for(provider("openai"), "gpt-4").max_output_tokens <= 8_192
+    assert model_info(provider("openai"), "gpt-4").max_output_tokens <= 8_192
     for model in ("gpt-4", "gpt-4o-transcribe", "never-heard-of-it"):
-        facts = facts_for(provider("openai"), model)
-        assert facts.max_output_tokens <= facts.context_tokens
+        info = model_info(provider("openai"), model)
+        assert info.max_output_tokens <= info.context_tokens
 
 
 def test_a_seed_is_for_those_who_take_one() -> None:
     """Who leaves no temperature to be chosen draws as it likes."""
-    assert facts_for(provider("ollama"), "qwen2.5-coder:7b").supports_seed
-    assert facts_for(provider("openai"), "gpt-4o").supports_seed
-    assert not facts_for(provider("openai"), "gpt-5").supports_seed
-    assert not facts_for(provider("anthropic"), "claude-sonnet-4-5").supports_seed
+    assert model_info(provider("ollama"), "qwen2.5-coder:7b").supports_seed
+    assert model_info(provider("openai"), "gpt-4o").supports_seed
+    assert not model_info(provider("openai"), "gpt-5").supports_seed
+    assert not model_info(provider("anthropic"), "claude-sonnet-4-5").supports_seed

@@ -19,8 +19,8 @@ from assay.contracts.messages import Message, Reply, StopReason, Usage
 from assay.models.catalogue import Provider
 
 class Echo:
-    def __init__(self, name, facts, key):
-        self.name, self.facts, self.key = name, facts, key
+    def __init__(self, name, info, key):
+        self.name, self.info, self.key = name, info, key
 
     async def reply(self, request, *, on_text=lambda text: None):
         text = f"{self.key}: {request.messages[-1].text}"
@@ -32,8 +32,8 @@ class Echo:
         )
 
 @asynccontextmanager
-async def open_echo(provider, model, *, facts, connection):
-    yield Echo(f"{provider.name}:{model}", facts, connection.api_key.get_secret_value())
+async def open_echo(provider, model, *, info, connection):
+    yield Echo(f"{provider.name}:{model}", info, connection.api_key.get_secret_value())
 
 PROVIDER = Provider(
     name="any", title="Acme", base_url="https://acme.example/v1", open=open_echo,

@@ -125,7 +125,7 @@ async def test_a_server_without_a_model_means_the_first_it_has(
 
     async with open_model("ollama", chosen) as model:
         assert model.name == "ollama:first"
-        assert model.facts.local
+        assert model.info.local
 
 
 @pytest.mark.parametrize("listing", [b"<html>hello</html>", b"[]", b'{"data": 3}'])
@@ -154,10 +154,10 @@ async def test_the_context_is_the_one_that_a_server_gives_its_model(
         urls = {"vllm": served.base_url}
         chosen = having(settings, base_url=served.base_url, base_urls=urls)
         async with open_model(name, chosen) as model:
-            facts = model.facts
+            info = model.info
 
-    assert facts.context_tokens == 6000
-    assert facts.max_output_tokens <= 6000
+    assert info.context_tokens == 6000
+    assert info.max_output_tokens <= 6000
 
 
 @pytest.mark.parametrize("told", [{"max_model_len": "many"}, {"meta": [1]}, {"meta": {"n_ctx": 0}}])
@@ -167,7 +167,7 @@ async def test_a_size_that_makes_no_sense_is_passed_over(
     listing = json.dumps({"data": [{"id": "qwen3-8b", **told}]}).encode()
     with serve_chat(listing=listing) as served:
         async with open_model("vllm", having(settings, base_urls={"vllm": served.base_url})) as m:
-            assert m.facts.context_tokens == 131_072
+            assert m.info.context_tokens == 131_072
 
 
 async def test_a_model_that_a_server_does_not_list_is_asked_all_the_same(
@@ -179,7 +179,7 @@ async def test_a_model_that_a_server_does_not_list_is_asked_all_the_same(
         await model.reply(ASKED)
 
     assert endpoint.asked[0]["model"] == "qwen3:8b"
-    assert model.facts.context_tokens == 131_072
+    assert model.info.context_tokens == 131_072
 
 
 async def test_a_server_that_has_no_model_says_so(settings: ModelSettings) -> None:
@@ -201,7 +201,7 @@ async def test_an_endpoint_of_ones_own_needs_no_key(
 
     assert (first.name, named.name) == ("custom:first", "custom:big")
     assert endpoint.asked[0]["model"] == "big"
-    assert named.facts.price is None
+    assert named.info.price is None
 
 
 async def test_an_endpoint_of_ones_own_gets_its_own_key_and_no_other(
@@ -284,7 +284,7 @@ async def test_a_cap_in_dollars_needs_a_price_which_the_settings_can_give(
     async with open_model("custom", having(capped, prices=prices)) as model:
         reply = await model.reply(ASKED)
 
-    assert model.facts.price == Price(input_usd=1.0, output_usd=2.0)
+    assert model.info.price == Price(input_usd=1.0, output_usd=2.0)
     assert reply.usage.cost_usd == pytest.approx(0.000024)
 
 

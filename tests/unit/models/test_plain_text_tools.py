@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assay.contracts.messages import (
     Message,
-    ModelFacts,
+    ModelInfo,
     Reply,
     Request,
     StopReason,
@@ -18,10 +18,10 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.plain_text_tools import PlainTextToolsModel
-from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.doubles.scripted_model import INFO, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 
-IN_WORDS = replace(FACTS, tool_calls=False)
+IN_WORDS = replace(INFO, tool_calls=False)
 BY_SCHEMA = replace(IN_WORDS, supports_json_schema=True)
 RUN = ToolSpec(
     name="run",
@@ -47,10 +47,10 @@ class Drips(ScriptedModel):
 
 
 async def reply_to(
-    text: str, facts: ModelFacts = IN_WORDS, request: Request = ASKED
+    text: str, info: ModelInfo = IN_WORDS, request: Request = ASKED
 ) -> tuple[Reply, str, Request]:
     """Return the reply, what was told of it, and what the model was asked."""
-    inner = Drips([says(text)], facts)
+    inner = Drips([says(text)], info)
     heard: list[str] = []
     reply = await PlainTextToolsModel(inner).reply(request, on_text=heard.append)
     return reply, "".join(heard), inner.asked[0]
@@ -139,8 +139,8 @@ async def test_past_calls_and_answers_are_told_in_words_and_in_turns() -> None:
         Message(role="tool", answers="2", text="b.py"),
         Message(role="user", text="Go on."),
     )
-    for facts in (IN_WORDS, BY_SCHEMA):
-        _, _, asked = await reply_to("done", facts, replace(ASKED, messages=past))
+    for info in (IN_WORDS, BY_SCHEMA):
+        _, _, asked = await reply_to("done", info, replace(ASKED, messages=past))
 
         roles = [message.role for message in asked.messages]
         assert roles == ["system", "user", "assistant", "user"]

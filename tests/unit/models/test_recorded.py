@@ -39,7 +39,7 @@ from assay.models.recording import (
     open_recording,
     read_recording,
 )
-from tests.doubles.scripted_model import FACTS, ScriptedModel, calls_tool, says
+from tests.doubles.scripted_model import INFO, ScriptedModel, calls_tool, says
 from tests.support.apart import run_apart
 
 SAMPLE = Path(__file__).parent / "samples" / "recording_format_1.jsonl"
@@ -56,7 +56,7 @@ async def record(
     path: Path, *exchanges: tuple[Request, Reply | AssayError], model: str = "acme:m1"
 ) -> None:
     scripted = ScriptedModel([answer for _, answer in exchanges], name=model)
-    async with open_recording(path, model=model, facts=FACTS) as file:
+    async with open_recording(path, model=model, info=INFO) as file:
         for request, answer in exchanges:
             if isinstance(answer, AssayError):
                 with pytest.raises(type(answer)):
@@ -81,7 +81,7 @@ async def test_a_recorded_run_is_played_back_as_it_was(tmp_path: Path) -> None:
         answer for _, answer in exchanges
     ]
     assert model.name == "acme:m1"
-    assert model.facts == FACTS
+    assert model.info == INFO
     assert model.asked == [request for request, _ in exchanges]
 
 
@@ -333,7 +333,7 @@ async def test_answers_that_come_at_once_are_each_a_whole_line(tmp_path: Path) -
                 await anyio.lowlevel.checkpoint()
             return says(text * 5000)
 
-    async with open_recording(tmp_path, model="m", facts=FACTS) as file:
+    async with open_recording(tmp_path, model="m", info=INFO) as file:
         model = RecordingModel(Slow([]), file)
         async with anyio.create_task_group() as tasks:
             for place in range(20):
@@ -353,7 +353,7 @@ async def test_a_cancelled_call_leaves_no_trace(tmp_path: Path) -> None:
             await anyio.sleep_forever()
             return await super().reply(request, on_text=on_text)
 
-    async with open_recording(tmp_path, model="m", facts=FACTS) as file:
+    async with open_recording(tmp_path, model="m", info=INFO) as file:
         with anyio.CancelScope() as scope:
             await RecordingModel(Waits([]), file).reply(asking("a"))
         await RecordingModel(ScriptedModel([says("1")]), file).reply(asking("a"))

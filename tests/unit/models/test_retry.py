@@ -11,7 +11,7 @@ from assay.contracts.errors import (
     ModelRefusedError,
     ModelUnavailableError,
 )
-from assay.contracts.messages import Message, ModelFacts, Reply, Request, StopReason, Usage
+from assay.contracts.messages import Message, ModelInfo, Reply, Request, StopReason, Usage
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.open import RetryingModel, RetryPolicy
 
@@ -22,14 +22,14 @@ REPLY = Reply(
     usage=Usage(calls=1),
     model="some",
 )
-FACTS = ModelFacts(context_tokens=10, max_output_tokens=10, tool_calls=False, price=None)
+INFO = ModelInfo(context_tokens=10, max_output_tokens=10, tool_calls=False, price=None)
 
 
 class FailingModel:
     """Says a word and fails, once for each error it is given; then it answers."""
 
     name = "some:model"
-    facts = FACTS
+    info = INFO
 
     def __init__(self, errors: Sequence[AssayError], *, says: str = "") -> None:
         self.errors = list(errors)
@@ -67,7 +67,7 @@ async def test_a_model_that_comes_back_is_asked_until_it_does() -> None:
     assert reply == REPLY
     assert model.asked == 4
     assert waits == [0.5, 1.0, 2.0]
-    assert (retrying.name, retrying.facts) == (model.name, model.facts)
+    assert (retrying.name, retrying.info) == (model.name, model.info)
 
 
 async def test_chance_shortens_a_wait_by_half_at_most() -> None:

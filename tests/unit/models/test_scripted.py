@@ -150,18 +150,18 @@ async def test_usage_is_what_the_line_says(tmp_path: Path) -> None:
 
 
 async def test_facts_may_stand_before_the_first_reply(tmp_path: Path) -> None:
-    facts = '{"facts": {"tool_calls": false, "price": {"input_usd": 1, "output_usd": 5}}}'
+    info = '{"facts": {"tool_calls": false, "price": {"input_usd": 1, "output_usd": 5}}}'
 
-    model = model_of(tmp_path, facts, '{"text": "a"}')
+    model = model_of(tmp_path, info, '{"text": "a"}')
 
-    assert not model.facts.tool_calls
-    assert model.facts.price == Price(input_usd=1.0, output_usd=5.0)
+    assert not model.info.tool_calls
+    assert model.info.price == Price(input_usd=1.0, output_usd=5.0)
     assert (await model.reply(ASKED)).message.text == "a"
 
 
 async def test_a_script_with_a_price_can_run_out_of_money(tmp_path: Path) -> None:
-    facts = '{"facts": {"price": {"input_usd": 1000, "output_usd": 5000}}}'
-    model = MeteredModel(model_of(tmp_path, facts, '{"text": "a"}'), Budget(Caps(usd=0.01)))
+    info = '{"facts": {"price": {"input_usd": 1000, "output_usd": 5000}}}'
+    model = MeteredModel(model_of(tmp_path, info, '{"text": "a"}'), Budget(Caps(usd=0.01)))
 
     with pytest.raises(BudgetExceededError):
         await model.reply(ASKED)
@@ -206,9 +206,9 @@ def test_a_bad_line_is_named_with_its_place_and_what_is_wrong(
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("facts", ['"big"', '{"size": 3}', '{"context_tokens": "many"}'])
-def test_facts_that_are_none_are_refused(tmp_path: Path, facts: str) -> None:
-    path = script(tmp_path, f'{{"facts": {facts}}}', '{"text": "a"}')
+@pytest.mark.parametrize("info", ['"big"', '{"size": 3}', '{"context_tokens": "many"}'])
+def test_facts_that_are_none_are_refused(tmp_path: Path, info: str) -> None:
+    path = script(tmp_path, f'{{"facts": {info}}}', '{"text": "a"}')
 
     with pytest.raises(UsageError, match=":1: "):
         load_script(path)

@@ -159,7 +159,7 @@ async def repair_function(
         messages=_messages(context, suspect, tree),
         max_output_tokens=_TOKENS,
         temperature=step.temperature,
-        prefill=f"```python\ndef {simple}(" if context.deps.model.facts.supports_prefill else "",
+        prefill=f"```python\ndef {simple}(" if context.deps.model.info.supports_prefill else "",
         stop=("\n```",),
     )
     reply = await context.ask(f"{number}.1", request, attempt=number, step=1)

@@ -69,7 +69,7 @@ async def work_on(
 ) -> Attempt:
     """Let the model work until it finishes or has used its replies."""
     deps, steps = context.deps, context.deps.spec.limits.steps
-    facts = deps.model.facts
+    info = deps.model.info
     messages = _messages(context, step, tree, feedback)
     async with deps.backend.open_sandbox(deps.limits) as sandbox:
         await write_tree(sandbox, tree)
@@ -79,9 +79,9 @@ async def work_on(
         idle = 0
         for turn in range(1, steps + 1):
             request = Request(
-                messages=shortened(messages, facts),
-                tools=specs if facts.tool_calls else (),
-                max_output_tokens=min(facts.max_output_tokens, _MAX_OUTPUT_TOKENS),
+                messages=shortened(messages, info),
+                tools=specs if info.tool_calls else (),
+                max_output_tokens=min(info.max_output_tokens, _MAX_OUTPUT_TOKENS),
                 temperature=step.temperature,
             )
             try:
@@ -115,7 +115,7 @@ def _messages(
     earlier = state.attempt(step.base) if step.action == "repair" else None
     if earlier is not None and earlier.context:
         return (*earlier.context, user(feedback))
-    native = deps.model.facts.tool_calls
+    native = deps.model.info.tool_calls
     protocol = "" if native else describe_protocol(tuple(tool.spec for tool in deps.tools))
     tried: list[str] = []
     for attempt in state.attempts if step.action == "fresh" else ():

@@ -90,10 +90,10 @@ async def write_directly(
     messages = _messages(context, step, tree, feedback)
     targets = context.state.plan.targets
     sole = targets[0] if len(targets) == 1 else None
-    facts = context.deps.model.facts
-    led = facts.supports_prefill and sole is not None
+    info = context.deps.model.info
+    led = info.supports_prefill and sole is not None
     longest = max((len(tree.text(path) or "") for path in targets), default=0)
-    max_tokens = min(facts.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN)
+    max_tokens = min(info.max_output_tokens, _LEAST_TOKENS + 2 * longest // _CHARS_PER_TOKEN)
     complaint = ""
     for chance in range(1, _CHANCES + 1):
         request = Request(

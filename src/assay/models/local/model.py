@@ -18,7 +18,7 @@ from assay.contracts.errors import (
     ModelUnavailableError,
     UsageError,
 )
-from assay.contracts.messages import ModelFacts, Price, Reply, Request, StopReason
+from assay.contracts.messages import ModelInfo, Price, Reply, Request, StopReason
 from assay.contracts.ports import OnText, ignore_text
 from assay.models.local.llama_process import (
     Engine,
@@ -39,7 +39,7 @@ _SEEDS = 2**32 - 1
 _CONTROL_TOKEN = re.compile(r"<\|(?=[a-z_]+\|>)")
 
 
-def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dict[str, Any]:
+def chat_body(request: Request, sampling: Sampling, *, info: ModelInfo) -> dict[str, Any]:
     """Return the request in the engine's form."""
     messages = [
         {"role": message.role, "content": without_control_tokens(message.text)}
@@ -50,7 +50,7 @@ def chat_body(request: Request, sampling: Sampling, *, facts: ModelFacts) -> dic
         messages.append({"role": "assistant", "content": request.prefill})
     body: dict[str, Any] = {
         "messages": messages,
-        "max_tokens": facts.output_limit(request),
+        "max_tokens": info.output_limit(request),
         "stop": [word for word in request.stop if word],  # an empty one would stop immediately
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -183,7 +183,7 @@ class LocalModel(EngineOwner):
         self._sampling = sampling
         self._idle_s = idle_s
         self._last_used = 0.0
-        self._facts = ModelFacts(
+        self._info = ModelInfo(
             context_tokens=plan.context_tokens,
             max_output_tokens=plan.context_tokens // 2,
             tool_calls=False,
@@ -199,8 +199,8 @@ class LocalModel(EngineOwner):
         return self._name
 
     @property
-    def facts(self) -> ModelFacts:
-        return self._facts
+    def info(self) -> ModelInfo:
+        return self._info
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
         """Answer one request; others wait for their turn."""
@@ -208,7 +208,7 @@ class LocalModel(EngineOwner):
             raise ModelRefusedError(
                 f"{self.name} makes no native tool calls", hint="use the plain-text protocol"
             )
-        body = chat_body(request, self._sampling, facts=self._facts)
+        body = chat_body(request, self._sampling, info=self._info)
         async with self._turn:
             try:
                 draft = ReplyDraft(request, on_text, prefill=request.prefill)

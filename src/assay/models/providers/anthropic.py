@@ -8,7 +8,7 @@ import anthropic
 from anthropic.types import RawContentBlockDeltaEvent, RawMessageStreamEvent
 
 from assay.contracts.errors import AssayError
-from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall
+from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolCall
 from assay.models.catalogue import Provider, Quirks
 from assay.models.connection import Connection, build_http_client
 from assay.models.model_bases import ProviderModel
@@ -28,7 +28,7 @@ _THOUGHTS: Final = "thoughts"
 
 @asynccontextmanager
 async def open_anthropic(
-    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+    provider: Provider, model: str, *, info: ModelInfo, connection: Connection
 ) -> AsyncGenerator["AnthropicModel"]:
     """Open a connection to the API; leaving the context closes it."""
     async with anthropic.AsyncAnthropic(
@@ -39,7 +39,7 @@ async def open_anthropic(
         http_client=build_http_client(connection),
     ) as client:
         yield AnthropicModel(
-            client, provider=provider, model=model, facts=facts, connection=connection
+            client, provider=provider, model=model, info=info, connection=connection
         )
 
 
@@ -47,9 +47,9 @@ class AnthropicModel(ProviderModel[anthropic.AsyncAnthropic, RawMessageStreamEve
     """One of Anthropic's models."""
 
     async def _stream(self, request: Request) -> AsyncGenerator[RawMessageStreamEvent]:
-        fields = to_messages(request, facts=self._facts, quirks=self._quirks, by=self.name)
+        fields = to_messages(request, info=self._info, quirks=self._quirks, by=self.name)
         async with await self._client.messages.create(
-            max_tokens=self._facts.output_limit(request),
+            max_tokens=self._info.output_limit(request),
             messages=fields.pop("messages"),
             model=self._model,
             stream=True,
@@ -116,7 +116,7 @@ def _grow_thought(draft: ReplyDraft, name: str, text: str) -> None:
     thoughts[-1][name] = (thoughts[-1].get(name) or "") + text
 
 
-def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str) -> dict[str, Any]:
+def to_messages(request: Request, *, info: ModelInfo, quirks: Quirks, by: str) -> dict[str, Any]:
     """Return a request as the body for the messages API, without model, length and stream."""
     fields: dict[str, Any] = {
         "messages": _to_turns(request.messages, by),
@@ -139,10 +139,10 @@ def to_messages(request: Request, *, facts: ModelFacts, quirks: Quirks, by: str)
     # The API rejects stop sequences that are only white space.
     if stop := [word for word in request.stop if word.strip()]:
         fields["stop_sequences"] = stop
-    if request.json_schema is not None and facts.supports_json_schema:
+    if request.json_schema is not None and info.supports_json_schema:
         schema = {"type": "json_schema", "schema": dict(request.json_schema)}
         fields["output_config"] = {"format": schema}
-    if facts.supports_prefill and (beginning := request.prefill.rstrip()):
+    if info.supports_prefill and (beginning := request.prefill.rstrip()):
         fields["messages"].append({"role": "assistant", "content": beginning})
     return fields
 

@@ -13,7 +13,7 @@ from google.genai.errors import APIError
 from google.genai.types import Candidate, GenerateContentResponse, HttpOptions
 
 from assay.contracts.errors import AssayError
-from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall
+from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolCall
 from assay.models.catalogue import Provider
 from assay.models.connection import Connection, build_http_client
 from assay.models.model_bases import ProviderModel
@@ -47,7 +47,7 @@ _SEEDS: Final = 2**31
 
 @asynccontextmanager
 async def open_gemini(
-    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+    provider: Provider, model: str, *, info: ModelInfo, connection: Connection
 ) -> AsyncGenerator["GeminiModel"]:
     """Open a connection to the API; leaving the context closes it."""
     async with build_http_client(connection) as http_client:
@@ -64,7 +64,7 @@ async def open_gemini(
         )
         try:
             yield GeminiModel(
-                client.aio, provider=provider, model=model, facts=facts, connection=connection
+                client.aio, provider=provider, model=model, info=info, connection=connection
             )
         finally:
             client.close()  # the synchronous client, which the SDK always creates
@@ -87,7 +87,7 @@ class GeminiModel(ProviderModel[AsyncClient, GenerateContentResponse]):
         stream = await self._client.models.generate_content_stream(
             model=self._model,
             contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
-            config=to_config(request, facts=self._facts),  # pyright: ignore[reportArgumentType] - a dictionary
+            config=to_config(request, info=self._info),  # pyright: ignore[reportArgumentType] - a dictionary
         )
         async for response in stream:
             yield response
@@ -139,10 +139,10 @@ def _take_parts(candidate: Candidate, draft: ReplyDraft) -> None:
             )
 
 
-def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
+def to_config(request: Request, *, info: ModelInfo) -> dict[str, Any]:
     """Return all of a request except its messages."""
     config: dict[str, Any] = {
-        "max_output_tokens": facts.output_limit(request),
+        "max_output_tokens": info.output_limit(request),
         # Assay runs and counts the calls.
         "automatic_function_calling": {"disable": True},
         "automatic_continuation": False,
@@ -151,7 +151,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
         config["system_instruction"] = system
     if request.temperature is not None:
         config["temperature"] = request.temperature
-    if request.seed is not None and facts.supports_seed:
+    if request.seed is not None and info.supports_seed:
         config["seed"] = request.seed % _SEEDS
     if request.stop:
         config["stop_sequences"] = list(request.stop)
@@ -165,7 +165,7 @@ def to_config(request: Request, *, facts: ModelFacts) -> dict[str, Any]:
             for tool in request.tools
         ]
         config["tools"] = [{"function_declarations": declarations}]
-    if request.json_schema is not None and facts.supports_json_schema:
+    if request.json_schema is not None and info.supports_json_schema:
         config["response_mime_type"] = "application/json"
         config["response_json_schema"] = dict(request.json_schema)
     return config

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice
 
 from assay.contracts.errors import AssayError
-from assay.contracts.messages import Message, ModelFacts, Request, StopReason, ToolCall, ToolSpec
+from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolCall, ToolSpec
 from assay.models.catalogue import Provider, Quirks
 from assay.models.connection import Connection, build_http_client
 from assay.models.model_bases import ProviderModel
@@ -42,7 +42,7 @@ _NO_KEY = "none"
 
 @asynccontextmanager
 async def open_openai_compatible(
-    provider: Provider, model: str, *, facts: ModelFacts, connection: Connection
+    provider: Provider, model: str, *, info: ModelInfo, connection: Connection
 ) -> AsyncGenerator["OpenAICompatibleModel"]:
     """Open a connection to a server; leaving the context closes it."""
     # The SDK would send these values from the environment to every server.
@@ -55,7 +55,7 @@ async def open_openai_compatible(
         http_client=build_http_client(connection),
     ) as client:
         yield OpenAICompatibleModel(
-            client, provider=provider, model=model, facts=facts, connection=connection
+            client, provider=provider, model=model, info=info, connection=connection
         )
 
 
@@ -65,7 +65,7 @@ class OpenAICompatibleModel(ProviderModel[openai.AsyncOpenAI, ChatCompletionChun
     async def _stream(self, request: Request) -> AsyncGenerator[ChatCompletionChunk]:
         fields = to_chat_completion(
             request,
-            facts=self._facts,
+            info=self._info,
             provider=self._provider,
             quirks=self._quirks,
             by=self.name,
@@ -142,27 +142,27 @@ def _is_same_part(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def to_chat_completion(
-    request: Request, *, facts: ModelFacts, provider: Provider, quirks: Quirks, by: str
+    request: Request, *, info: ModelInfo, provider: Provider, quirks: Quirks, by: str
 ) -> dict[str, Any]:
     """Return a request as the body of a chat completion, without model and stream."""
     fields: dict[str, Any] = {
         "messages": [_to_message(message, provider, by) for message in request.messages],
-        provider.max_tokens_name: facts.output_limit(request),
+        provider.max_tokens_name: info.output_limit(request),
     }
     if provider.streams_usage:
         fields["stream_options"] = {"include_usage": True}
     if request.temperature is not None and quirks.takes_temperature:
         fields["temperature"] = request.temperature
-    if request.seed is not None and facts.supports_seed:
+    if request.seed is not None and info.supports_seed:
         fields["seed"] = request.seed
     if request.stop and quirks.takes_stop:
         fields["stop"] = list(request.stop)
     if request.tools:
         fields["tools"] = [_to_tool(tool) for tool in request.tools]
-    if request.json_schema is not None and facts.supports_json_schema:
+    if request.json_schema is not None and info.supports_json_schema:
         schema = {"name": "reply", "schema": dict(request.json_schema), "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if request.prefill and facts.supports_prefill:
+    if request.prefill and info.supports_prefill:
         fields["messages"].append({"role": "assistant", "content": request.prefill})
         fields |= provider.prefill_parameters
     return fields

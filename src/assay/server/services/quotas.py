@@ -187,10 +187,10 @@ class HeldModel(WrappedModel):
         self._used = Usage()
 
     async def reply(self, request: Request, *, on_text: OnText = ignore_text) -> Reply:
-        usual = self.facts.output_limit(request)
+        usual = self.info.output_limit(request)
         estimated = estimate_input_tokens(request)
         try:
-            written = await self._reserve(self._used, estimated, usual, self.facts.price)
+            written = await self._reserve(self._used, estimated, usual, self.info.price)
         except RequestRejectedError as refused:
             raise BudgetExceededError(
                 str(refused), hint=refused.hint, retry_after_s=refused.retry_after_s
@@ -256,7 +256,7 @@ class Quotas:
         quota = caller.quota
         if quota.tokens_per_day is None and quota.usd_per_day is None:
             return model
-        check_price(caller, model.name, model.facts.price)
+        check_price(caller, model.name, model.info.price)
 
         async def reserve_one(used: Usage, read: int, usual: int, price: Price | None) -> int:
             return await self._store.transact(

@@ -115,7 +115,7 @@ async def price_of(name: str, settings: Settings) -> Price | None:
         check_engine()
         return Price(input_usd=0.0, output_usd=0.0)
     async with open_model(name, settings=settings.models) as model:
-        return model.facts.price
+        return model.info.price
 
 
 async def check_usable(name: str, caller: Caller, settings: Settings) -> str:

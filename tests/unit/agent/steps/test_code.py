@@ -11,7 +11,7 @@ from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.goal import RunLimits, RunSpec
 from assay.contracts.workspace import Tree, TreeFile
 from tests.doubles.memory_journal import MemoryJournal
-from tests.doubles.scripted_model import FACTS, ScriptedModel, says
+from tests.doubles.scripted_model import INFO, ScriptedModel, says
 from tests.support.attempts import an_attempt
 from tests.support.sittings import a_sitting
 
@@ -70,7 +70,7 @@ async def test_an_attempt_never_gets_the_number_of_one_that_was_begun_before(los
     # The one that is lost was answered once, and that could not be used.
     gone = [says("I cannot."), ModelUnavailableError("nobody answers")]
     replies = chain.from_iterable([*usable[:lost], gone, *usable[lost:]])
-    model = ScriptedModel(replies, facts=replace(FACTS, tool_calls=False, local=True))
+    model = ScriptedModel(replies, info=replace(INFO, tool_calls=False, local=True))
     goal = RunSpec(goal="Write x.py", limits=RunLimits(attempts=3, best_of=3))
     journal = MemoryJournal()
     plan = Plan(targets=(PurePosixPath("x.py"),), pristine=await journal.store_tree(Tree()))

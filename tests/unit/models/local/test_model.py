@@ -57,13 +57,13 @@ async def test_it_is_free_local_and_without_native_tool_calls(model_file: Path) 
     async with open_small(model_file) as model:
         assert model.name == "local:small"
         assert model.engine_pid is None
-        facts = model.facts
+        info = model.info
 
-    assert facts.price is not None
-    assert (facts.price.input_usd, facts.price.output_usd) == (0.0, 0.0)
-    assert facts.local
-    assert not facts.tool_calls
-    assert facts.context_tokens == 512
+    assert info.price is not None
+    assert (info.price.input_usd, info.price.output_usd) == (0.0, 0.0)
+    assert info.local
+    assert not info.tool_calls
+    assert info.context_tokens == 512
 
 
 async def test_tools_are_refused(model_file: Path) -> None:

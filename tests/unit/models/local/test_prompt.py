@@ -1,15 +1,15 @@
 """What the engine is asked."""
 
-from assay.contracts.messages import Message, ModelFacts, Request
+from assay.contracts.messages import Message, ModelInfo, Request
 from assay.models.local.model import chat_body
 from assay.models.local.weights import Sampling
 
-FACTS = ModelFacts(context_tokens=2000, max_output_tokens=1000, tool_calls=False, price=None)
+INFO = ModelInfo(context_tokens=2000, max_output_tokens=1000, tool_calls=False, price=None)
 ADVICE = Sampling(temperature=0.7, top_p=0.8, top_k=20, repeat_penalty=1.05)
 
 
 def body_of(request: Request) -> dict[str, object]:
-    return chat_body(request, ADVICE, facts=FACTS)
+    return chat_body(request, ADVICE, info=INFO)
 
 
 def asking(text: str) -> tuple[Message, ...]:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall
-from assay.models.catalogue import facts_for, provider, quirks_for
+from assay.models.catalogue import model_info, provider, quirks_for
 from assay.models.connection import Connection
 from assay.models.providers.anthropic import AnthropicModel, to_messages
 from tests.support.model_servers.in_process import Played
@@ -19,7 +19,7 @@ from tests.support.model_servers.in_process import Played
 ANTHROPIC = provider("anthropic")
 LED = "claude-of-tomorrow"  # the SDK warns of those of yesterday
 REQUEST = Request(messages=(Message(role="user", text="hello"),), max_output_tokens=50)
-FACTS = replace(facts_for(ANTHROPIC, LED), supports_prefill=True)
+INFO = replace(model_info(ANTHROPIC, LED), supports_prefill=True)
 CONNECTION = Connection(base_url="http://127.0.0.1:9", api_key=SecretStr("sk-secret"))
 
 START = {
@@ -71,14 +71,14 @@ async def asking(played: Played) -> AsyncGenerator[AnthropicModel]:
             client,
             provider=ANTHROPIC,
             model=LED,
-            facts=FACTS,
+            info=INFO,
             connection=CONNECTION,
         )
 
 
 def body_for(request: Request, model: str = "claude-sonnet-4-5") -> dict[str, Any]:
     return to_messages(
-        request, facts=facts_for(ANTHROPIC, model), quirks=quirks_for(model), by="a:m"
+        request, info=model_info(ANTHROPIC, model), quirks=quirks_for(model), by="a:m"
     )
 
 

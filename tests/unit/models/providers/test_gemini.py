@@ -12,13 +12,13 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall, ToolSpec
-from assay.models.catalogue import facts_for, provider
+from assay.models.catalogue import model_info, provider
 from assay.models.connection import Connection
 from assay.models.providers.gemini import GeminiModel, open_gemini, to_config, to_contents
 from tests.support.model_servers.in_process import Played
 
 GEMINI = provider("gemini")
-FACTS = facts_for(GEMINI, GEMINI.default_model)
+INFO = model_info(GEMINI, GEMINI.default_model)
 LOOK = ToolSpec(name="look", description="Look.", parameters={"type": "object"})
 FETCH = ToolSpec(name="fetch", description="Fetch.", parameters={"type": "object"})
 REQUEST = Request(messages=(Message(role="user", text="hello"),), tools=(LOOK,))
@@ -34,7 +34,7 @@ async def asking(played: Played) -> AsyncGenerator[GeminiModel]:
         client = genai.Client(api_key="AIza-secret", vertexai=False, http_options=options)
         try:
             yield GeminiModel(
-                client.aio, provider=GEMINI, model="m", facts=FACTS, connection=CONNECTION
+                client.aio, provider=GEMINI, model="m", info=INFO, connection=CONNECTION
             )
         finally:
             client.close()
@@ -122,26 +122,26 @@ def test_answers_of_tools_carry_the_name_of_the_call() -> None:
 
 
 def test_a_schema_asks_for_json() -> None:
-    config = to_config(replace(REQUEST, json_schema={"type": "object"}), facts=FACTS)
+    config = to_config(replace(REQUEST, json_schema={"type": "object"}), info=INFO)
 
     assert config["response_mime_type"] == "application/json"
     assert "response_json_schema" not in to_config(
         replace(REQUEST, json_schema={"type": "object"}),
-        facts=replace(FACTS, supports_json_schema=False),
+        info=replace(INFO, supports_json_schema=False),
     )
 
 
 async def test_the_environment_does_not_decide_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
     monkeypatch.setenv("GOOGLE_API_KEY", "AIza-other")
-    async with open_gemini(GEMINI, "m", facts=FACTS, connection=CONNECTION) as model:
+    async with open_gemini(GEMINI, "m", info=INFO, connection=CONNECTION) as model:
         with pytest.raises(ModelUnavailableError, match="gemini:m cannot be reached"):
             await model.reply(REQUEST)
 
 
 async def test_waits_are_ours_and_not_sent_to_the_server() -> None:
     connection = replace(CONNECTION, connect_timeout_s=3.0, silence_s=4.0)
-    async with open_gemini(GEMINI, "m", facts=FACTS, connection=connection) as model:
+    async with open_gemini(GEMINI, "m", info=INFO, connection=connection) as model:
         http_client = model._client._api_client._async_httpx_client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - what is sent through
         request = http_client.build_request("POST", CONNECTION.base_url, timeout=None)
         for hook in http_client.event_hooks["request"]:

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ModelRefusedError, ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall, ToolSpec
-from assay.models.catalogue import facts_for, provider, quirks_for
+from assay.models.catalogue import model_info, provider, quirks_for
 from assay.models.connection import Connection
 from assay.models.providers.openai_compatible import (
     OpenAICompatibleModel,
@@ -37,7 +37,7 @@ async def asking(played: Played, name: str = "ollama") -> AsyncGenerator[OpenAIC
             client,
             provider=asked,
             model="m",
-            facts=facts_for(asked, "m"),
+            info=model_info(asked, "m"),
             connection=CONNECTION,
         )
 
@@ -49,9 +49,9 @@ def chunk(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[st
 
 def body_for(name: str, request: Request, model: str = "some-model") -> dict[str, Any]:
     asked = provider(name)
-    facts = facts_for(asked, model)
+    info = model_info(asked, model)
     return to_chat_completion(
-        request, facts=facts, provider=asked, quirks=quirks_for(model), by="a:m"
+        request, info=info, provider=asked, quirks=quirks_for(model), by="a:m"
     )
 
 
@@ -126,7 +126,7 @@ async def test_a_key_is_not_sent_on_to_where_a_server_points() -> None:
 async def test_nothing_listening_is_unavailable() -> None:
     asked = provider("ollama")
     async with open_openai_compatible(
-        asked, "m", facts=facts_for(asked, "m"), connection=CONNECTION
+        asked, "m", info=model_info(asked, "m"), connection=CONNECTION
     ) as model:
         with pytest.raises(ModelUnavailableError, match="ollama:m cannot be reached"):
             await model.reply(REQUEST)
@@ -141,7 +141,7 @@ async def test_the_organisation_in_the_environment_is_for_openai_only(
     for name in ("openai", "ollama"):
         asked = provider(name)
         async with open_openai_compatible(
-            asked, "m", facts=facts_for(asked, "m"), connection=CONNECTION
+            asked, "m", info=model_info(asked, "m"), connection=CONNECTION
         ) as model:
             headers = model._client._build_headers(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - what would be sent
                 _options()
