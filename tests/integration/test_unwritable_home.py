@@ -26,7 +26,7 @@ for words in json.loads(sys.argv[1]):
     complained = io.StringIO()
     with redirect_stdout(said), redirect_stderr(complained):
         code = run(words)
-    ended.append([words, int(code), complained.getvalue()])
+    ended.append([words, int(code), complained.getvalue(), said.buffer.getvalue().decode()])
 print(json.dumps(ended))
 """
 _READING: Final = ("runs", "sessions list", "memory list", "tools list", "models", "sandbox list")
@@ -75,14 +75,16 @@ def ordinarily(
 
 def check(ended: list[list[Any]], *, refused: int) -> None:
     check_words(ended)
-    assert sum(code == refused for _, code, _ in ended) >= len(_WRITING) - 1, ended
+    assert sum(code == refused for _, code, *_ in ended) >= len(_WRITING) - 1, ended
 
 
 def check_words(ended: list[list[Any]]) -> None:
-    for words, code, complained in ended:
+    for words, code, complained, output in ended:
         assert "Traceback" not in complained, (words, complained)
         assert code in {0, 2, 4}, (words, complained)
-        if code:
+        # `bench toolchains` lists missing toolchains with the command that installs each.
+        listed = words[:2] == ["bench", "toolchains"] and "not run" in output
+        if code and not listed:
             told = [line for line in complained.splitlines() if line.startswith(("error", "hint"))]
             assert [line.partition(":")[0] for line in told] == ["error", "hint"], words
 
@@ -108,7 +110,7 @@ def test_a_server_without_a_folder_for_its_state_ends_with_one_line(
     ended = ordinarily(user, say, {"ASSAY_STATE_DIR": str(say / "state")}, _SERVING)
 
     check_words(ended)
-    assert all(code for _, code, _ in ended), ended
+    assert all(code for _, code, *_ in ended), ended
 
 
 @pytest.mark.slow

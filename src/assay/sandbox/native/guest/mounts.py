@@ -1,4 +1,4 @@
-"""Creates, mounts and removes the file systems of sandworkspaces.
+"""Creates, mounts and removes the file systems of workspaces.
 
 Runs as a separate process beside the zygote, in the same namespaces, so that a mount never waits
 for a clone.
