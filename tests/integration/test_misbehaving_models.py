@@ -49,8 +49,10 @@ async def test_nonsense_ends_with_an_honest_report(
     )
 
     assert story.outcome.status is Status.NOT_ACCEPTED
-    assert story.outcome.attempts == 3
-    assert story.outcome.usage.calls <= 1 + 3 * 5
+    # A larger model repeats itself only once; a small one may give another sample.
+    expected = 3 if facts is SMALL else 2
+    assert story.outcome.attempts == expected
+    assert story.outcome.usage.calls <= 1 + expected * 5
     assert story.outcome.reason
     assert not story.outcome.certificate
     assert not (story.workspace / "answer.txt").exists()

@@ -60,6 +60,8 @@ class Attempt:
     """The messages that led to it, which a repair continues."""
     complaint: str = ""
     """Why there is nothing to run: no usable reply, or blocked by screening."""
+    blocked: str = ""
+    """What the model needs, if it said that it cannot continue."""
     reports: tuple[CheckReport, ...] = ()
     signatures: tuple[str, ...] = ()
     """The fingerprints of its failures."""

@@ -94,6 +94,13 @@ def _stuck(attempts: tuple[Attempt, ...]) -> bool:
     return bool(last.repeats) or (same_failures and last.passed == before.passed)
 
 
+def repeats_without_progress(attempts: tuple[Attempt, ...], limits: RunLimits) -> bool:
+    """Whether the last two rounds gave only attempts with the same files and the same failures."""
+    recent = attempts[-2 * limits.best_of :]
+    outcomes = {(each.tree, each.signatures, each.complaint) for each in recent}
+    return len(recent) == 2 * limits.best_of and len(outcomes) == 1
+
+
 def row_of(number: int, reports: tuple[CheckReport, ...]) -> TestMatrixRow:
     """Build one row of the test matrix; a check without tests counts as one test."""
     statuses: dict[str, TestStatus] = {}

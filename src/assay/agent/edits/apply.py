@@ -524,6 +524,8 @@ def _describe_miss(text: str, search: str, place: Missed) -> str:
 
 
 def _describe_failures(edits: Sequence[Edit], failures: dict[int, str]) -> str:
+    if len(edits) == 1:
+        return f"This edit was not applied ({_name(edits[0])}): {failures[1]}."
     parts = [f"{len(failures)} of {len(edits)} edits cannot be applied, so nothing was changed."]
     parts += [
         f"Edit {number} ({_name(edits[number - 1])}): {reason}."

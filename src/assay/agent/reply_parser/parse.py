@@ -25,6 +25,7 @@ from assay.agent.reply_parser.plain_text import (
     CUT_OFF,
     TOOL_OF,
     Action,
+    Blocked,
     Finish,
     ParsedReply,
     Reading,
@@ -107,6 +108,7 @@ def _code_among_prose(lines: list[str], target: PurePosixPath) -> str | None:
 
 __all__ = [
     "Action",
+    "Blocked",
     "Finish",
     "ParsedReply",
     "describe_protocol",
@@ -191,7 +193,7 @@ def _call_from_json(written: str, call: str) -> ToolCall:
 
 def _use_bare_blocks(reading: Reading) -> None:
     """Find the purpose of blocks without a path, if the reply has no other edit."""
-    edits = any(not isinstance(ask, ToolCall | Finish) for ask in reading.asks)
+    edits = any(not isinstance(ask, ToolCall | Finish | Blocked) for ask in reading.asks)
     if not reading.bare or edits:
         return
     calls = any(isinstance(ask, ToolCall) for ask in reading.asks)
@@ -254,6 +256,9 @@ def _understand_call(call: ToolCall, tools: frozenset[str]) -> Action | str:
 def _build_edit(name: str, arguments: Mapping[str, Any]) -> Action | str:
     if name == "done":
         return Finish()
+    if name == "blocked":
+        reason = " ".join(arguments["reason"].split())
+        return Blocked(reason) if reason else "blocked needs a reason: say what you need"
     path = tidy_path(arguments["path"])
     reason = why_unusable(path)
     if reason:
@@ -284,6 +289,11 @@ def edit_specs() -> tuple[ToolSpec, ...]:
         ),
         _spec("delete_file", "Delete a file.", {"path": _PATH}),
         _spec("done", "Say that the work is finished. It is then checked independently.", {}),
+        _spec(
+            "blocked",
+            "End the run because the goal cannot be reached here, and say what you need.",
+            {"reason": {"type": "string", "description": "What is missing, for the user."}},
+        ),
     )
 
 
@@ -324,6 +334,7 @@ _TOOL_FORMS = {
 }
 
 _DONE_FORM = "When the work is finished:\nDONE"
+_BLOCKED_FORM = "If the goal cannot be reached here, end the run:\nBLOCKED: what you need"
 
 
 def describe_protocol(tools: tuple[ToolSpec, ...]) -> str:
@@ -331,4 +342,5 @@ def describe_protocol(tools: tuple[ToolSpec, ...]) -> str:
     offered = {spec.name for spec in tools}
     forms = [_TOOL_FORMS[name] for name in TOOL_OF.values() if name in offered]
     head = "Ask for things in exactly these forms. Never leave code out with `...`."
-    return "\n\n".join([head, _EDIT_FORMS, *forms, _DONE_FORM])
+    ends = [_DONE_FORM, _BLOCKED_FORM] if tools else [_DONE_FORM]
+    return "\n\n".join([head, _EDIT_FORMS, *forms, *ends])

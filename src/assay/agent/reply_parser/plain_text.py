@@ -39,7 +39,9 @@ from assay.agent.reply_parser.blocks import (
 )
 from assay.contracts.messages import ToolCall
 
-Verb = Literal["FILE", "EDIT", "DELETE", "RUN", "PYTHON", "READ", "LIST", "SEARCH", "DONE"]
+Verb = Literal[
+    "FILE", "EDIT", "DELETE", "RUN", "PYTHON", "READ", "LIST", "SEARCH", "BLOCKED", "DONE"
+]
 
 TOOL_OF: Mapping[str, str] = {
     "RUN": "run",
@@ -51,7 +53,7 @@ TOOL_OF: Mapping[str, str] = {
 
 _LINE = re.compile(
     r"^\s*(?:[-*+>]\s+|\d+[.)]\s+)?[#*_`\s]*"
-    r"(?P<verb>FILE|EDIT|DELETE|RUN|PYTHON|READ|LIST|SEARCH)[*_`]*\s*:[*_]*(?:\s+|(?=\S)|$)"
+    r"(?P<verb>FILE|EDIT|DELETE|RUN|PYTHON|READ|LIST|SEARCH|BLOCKED)[*_`]*\s*:[*_]*(?:\s+|(?=\S)|$)"
     r"(?P<rest>.*)$"
 )
 _LONGEST_REQUEST_CHARS = 2000
@@ -152,7 +154,14 @@ class Finish:
     """The model says that it is finished; the independent check decides."""
 
 
-Action = Edit | ToolCall | Finish
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The model says that it cannot continue, and what it needs."""
+
+    reason: str
+
+
+Action = Edit | ToolCall | Finish | Blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +249,8 @@ class Reading:
         verb, rest = directive.verb, directive.rest
         if verb == "DONE":
             self.asks.append(Finish())
+        elif verb == "BLOCKED" and rest:
+            self.asks.append(Blocked(rest[:_LONGEST_REQUEST_CHARS]))
         elif verb in {"FILE", "EDIT", "DELETE"}:
             self._follow_file(verb, rest)
         elif rest or verb == "LIST":

@@ -125,7 +125,9 @@ async def verify(context: StepContext) -> RunState:
     judged: list[Attempt] = []
     for attempt in context.state.round:
         accepted = any(done.verdict and done.verdict.accepted for done in judged)
-        if accepted or not attempt.all_passed or attempt.complaint:
+        # A blocked run pays for no further call, so the model cannot judge its output.
+        unjudged = bool(attempt.blocked) and context.state.plan.judged_by_model
+        if accepted or not attempt.all_passed or attempt.complaint or unjudged:
             judged.append(attempt)
             continue
         verdict = await _verdict(context, attempt)

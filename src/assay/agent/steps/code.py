@@ -307,6 +307,9 @@ async def _attempt(context: StepContext, number: int, step: NextAction) -> Attem
         *(context.state.plan.lesson_ids if number == 1 else ()),
         *context.shown.get(number, ()),
     )
+    if attempt.blocked and tree.digest == base.digest:
+        # There is nothing new to check.
+        attempt = replace(attempt, complaint=f"the model is blocked: {attempt.blocked}")
     same = (a for a in context.state.attempts if a.tree == attempt.tree and not a.complaint)
     repeats = next((earlier.number for earlier in same), 0)
     return replace(attempt, repeats=repeats, lesson_ids=tuple(dict.fromkeys(shown)))
@@ -341,6 +344,8 @@ async def feedback_on(context: StepContext, step: NextAction, number: int) -> st
         )
     if earlier.complaint:
         said.append(earlier.complaint)
+    elif earlier.tree == state.plan.pristine:
+        said.append("You changed no file in that attempt.")
     if earlier.reports:
         before = state.attempt(earlier.number - 1)
         said.append(describe_reports(earlier.reports, before=statuses_of(before) or None))

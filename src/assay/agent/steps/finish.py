@@ -17,9 +17,17 @@ _NO_CHECK = (
 
 
 async def end(
-    context: StepContext, state: RunState, accepted: Attempt | None, *, stopped: str = ""
+    context: StepContext,
+    state: RunState,
+    accepted: Attempt | None,
+    *,
+    stopped: str = "",
+    early: str = "",
 ) -> RunState:
-    """Build the outcome: the accepted files, or the best attempt and why it is not enough."""
+    """Build the outcome: the accepted files, or the best attempt and why it is not enough.
+
+    `stopped` names a cap that was reached. `early` is why further attempts would not help.
+    """
     chosen = accepted or state.attempt(state.best)
     journal = context.deps.journal
     pristine = context.deps.pristine
@@ -32,7 +40,7 @@ async def end(
         run=context.deps.run,
         status=status,
         grade=verdict.grade if accepted and verdict else None,
-        reason=stopped or _reason(state, accepted, status),
+        reason=stopped or _reason(state, accepted, status, early),
         attempts=len(state.attempts),
         verdict=verdict,
         test_matrix=state.test_matrix,
@@ -60,7 +68,7 @@ def _status(
     return Status.NOT_ACCEPTED
 
 
-def _reason(state: RunState, accepted: Attempt | None, status: Status) -> str:
+def _reason(state: RunState, accepted: Attempt | None, status: Status, early: str) -> str:
     if accepted and accepted.verdict:
         return accepted.verdict.reason
     if status is Status.OUT_OF_BUDGET:
@@ -68,7 +76,10 @@ def _reason(state: RunState, accepted: Attempt | None, status: Status) -> str:
     if status is Status.TAMPERED:
         forged = [f for a in state.attempts for f in a.findings if f.severity == "forgery"]
         return f"it tried to forge its proof: {forged[-1].explanation}"
-    return _how_far(state)
+    blocked = next((each.blocked for each in reversed(state.attempts) if each.blocked), "")
+    if blocked:
+        return f"the model is blocked: {blocked}"
+    return f"{_how_far(state)}; {early}" if early else _how_far(state)
 
 
 def _how_far(state: RunState) -> str:

@@ -7,7 +7,12 @@ from assay.agent.snippets import judge_snippets, keep_snippets
 from assay.agent.state import Attempt, NextAction, RunState
 from assay.agent.steps.code import mixtures
 from assay.agent.steps.finish import end
-from assay.agent.strategy import better, complements, next_step
+from assay.agent.strategy import (
+    better,
+    complements,
+    next_step,
+    repeats_without_progress,
+)
 from assay.contracts.events import BudgetUsed, Reflected, RolledBack
 from assay.contracts.lessons import Failure
 from assay.contracts.workspace import Tree
@@ -33,11 +38,11 @@ async def reflect(context: StepContext) -> RunState:
         )
     )
     accepted = [a for a in state.attempts if a.verdict is not None and a.verdict.accepted]
-    await _learn(context, state, accepted[0] if accepted else None)
-    if accepted:
-        return await end(context, state, accepted[0])
-    if used >= 1.0:
-        return await end(context, state, None)
+    early = "" if accepted or used >= 1.0 else _reason_to_end(context, state)
+    over = bool(accepted or early) or used >= 1.0
+    await _learn(context, state, accepted[0] if accepted else None, over=over)
+    if over:
+        return await end(context, state, accepted[0] if accepted else None, early=early)
     last = state.attempts[-1]
     step = next_step(
         state.attempts,
@@ -50,6 +55,19 @@ async def reflect(context: StepContext) -> RunState:
         Reflected(attempt=last.number, lesson=_lesson(state, last, step), next_action=step.action)
     )
     return replace(state, step=step)
+
+
+def _reason_to_end(context: StepContext, state: RunState) -> str:
+    """Return why a further attempt would only cost money; empty if it may help."""
+    if any(attempt.blocked for attempt in state.attempts):
+        return "the model is blocked"
+    limits = context.deps.spec.limits
+    # Small models are sampled: their next sample may differ.
+    if context.deps.small or not repeats_without_progress(state.attempts, limits):
+        return ""
+    if state.attempts[-1].tree == state.plan.pristine:
+        return "two attempts in a row changed no file"
+    return "two attempts in a row gave the same files"
 
 
 async def _partners(context: StepContext, state: RunState) -> tuple[int, ...]:
@@ -110,7 +128,7 @@ def _share_used(context: StepContext, state: RunState) -> float:
 def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
     if last.complaint:
         return last.complaint.splitlines()[0]
-    if last.repeats:
+    if last.repeats and last.tree != state.plan.pristine:
         return f"the same files as in attempt {last.repeats}: another way is needed"
     if last.tampered:
         return "; ".join(finding.explanation for finding in last.findings)
@@ -123,6 +141,10 @@ def _lesson(state: RunState, last: Attempt, step: NextAction) -> str:
         if failing
         else next((report.explanation for report in last.reports if not report.passed), "")
     )
+    if last.tree == state.plan.pristine:
+        return (
+            f"it changed no file; {count}: {cause}" if failing else f"it changed no file; {cause}"
+        )
     again = "; the same as before" if _same_as_before(state) and step.action == "fresh" else ""
     return f"{count}{again}: {cause}" if failing else cause
 
@@ -133,7 +155,9 @@ def _same_as_before(state: RunState) -> bool:
     )
 
 
-async def _learn(context: StepContext, state: RunState, accepted: Attempt | None) -> None:
+async def _learn(
+    context: StepContext, state: RunState, accepted: Attempt | None, *, over: bool
+) -> None:
     """Store failures and snippets after the round's result is known.
 
     A run with a forged attempt stores nothing.
@@ -141,7 +165,7 @@ async def _learn(context: StepContext, state: RunState, accepted: Attempt | None
     deps = context.deps
     if deps.memory_use == "off" or any(attempt.tampered for attempt in state.attempts):
         return
-    if accepted is None and _share_used(context, state) < 1.0:
+    if not over:
         return
     end_tree = await deps.journal.load_tree(accepted.tree) if accepted else None
     for attempt in state.attempts:

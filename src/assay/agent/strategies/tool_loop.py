@@ -16,6 +16,7 @@ from assay.agent.prompt_builder import (
     user,
 )
 from assay.agent.reply_parser.parse import (
+    Blocked,
     Finish,
     ParsedReply,
     describe_protocol,
@@ -51,6 +52,13 @@ _ANSWER_CHARS: Final = 2_000
 _NUDGE: Final = (
     "There was nothing to do in that reply. Change files, run something, or say that you are done."
 )
+_NOT_DONE: Final = (
+    "`done` was ignored, because something else in that reply failed. Correct it, and say it again."
+)
+_REALLY_BLOCKED: Final = (
+    "You have not used any tool yet. Look at the files and run what fails. If the goal still "
+    "cannot be reached, say `blocked` again, and the run ends."
+)
 
 
 @dataclass(slots=True)
@@ -62,6 +70,17 @@ class _ToolSession:
     sandbox: Sandbox
     tree: Tree
     tools: dict[str, Tool]
+    asked_back: bool
+    """Whether the next `blocked` ends the run, because the model has used a tool or was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answered:
+    """The answers to one reply, and how it ends the attempt."""
+
+    texts: list[str]
+    finished: bool = False
+    blocked: str = ""
 
 
 async def work_on(
@@ -74,9 +93,11 @@ async def work_on(
     async with deps.backend.open_sandbox(deps.limits) as sandbox:
         await write_tree(sandbox, tree)
         tools = {tool.spec.name: tool for tool in deps.tools}
-        session = _ToolSession(context, number, sandbox, tree, tools)
+        # After a failed attempt, the model knows what the check says.
+        experienced = bool(context.state.attempts)
+        session = _ToolSession(context, number, sandbox, tree, tools, experienced)
         specs = (*edit_specs(), *(tool.spec for tool in deps.tools))
-        idle = 0
+        idle, blocked = 0, ""
         for turn in range(1, steps + 1):
             request = Request(
                 messages=shortened(messages, info),
@@ -91,13 +112,15 @@ async def work_on(
             if reply.message.tool_calls:
                 parsed = understand_calls(reply.message.tool_calls, tools=frozenset(tools))
             else:
-                ended = reply.stop_reason is StopReason.ENDED
-                parsed = understand_text(reply.message.text, tools=frozenset(tools), ended=ended)
-            answers = await _answer(session, parsed, turn)
-            messages = (*messages, reply.message, *_told(reply, parsed, answers, steps - turn))
+                whole = reply.stop_reason is StopReason.ENDED
+                parsed = understand_text(reply.message.text, tools=frozenset(tools), ended=whole)
+            answered = await _answer(session, parsed, turn)
+            told = _told(reply, parsed, answered.texts, steps - turn)
+            messages = (*messages, reply.message, *told)
             idle = 0 if parsed.asks else idle + 1
-            finished = any(isinstance(ask, Finish) for ask in parsed.asks)
-            if finished or idle >= _EMPTY_REPLIES or _repeats_itself(messages):
+            blocked = answered.blocked
+            ended = answered.finished or bool(blocked)
+            if ended or idle >= _EMPTY_REPLIES or _repeats_itself(messages):
                 break
         # Whether the model finished or not, the current files are the attempt.
         proposal = await read_tree(sandbox)
@@ -105,7 +128,9 @@ async def work_on(
         # The feedback of the checks replaces a final user message.
         messages = messages[:-1]
     digest = await deps.journal.store_tree(proposal)
-    return Attempt(number=number, action=step.action, tree=digest, context=messages)
+    return Attempt(
+        number=number, action=step.action, tree=digest, context=messages, blocked=blocked
+    )
 
 
 def _messages(
@@ -129,51 +154,64 @@ def _messages(
     )
 
 
-async def _answer(session: _ToolSession, parsed: ParsedReply, turn: int) -> list[str]:
-    """Carry out the requests in order; consecutive edits are applied together, all or none."""
-    answers: list[str] = []
-    batch: list[Edit] = []
+async def _answer(session: _ToolSession, parsed: ParsedReply, turn: int) -> _Answered:
+    """Carry out the requests in order, each by itself: a failed one does not undo the others."""
+    texts: list[str] = []
+    failed = bool(parsed.problems)
     for place, ask in enumerate(parsed.asks, 1):
-        if isinstance(ask, Edit):
-            batch.append(ask)
-            after = parsed.asks[place] if place < len(parsed.asks) else None
-            if isinstance(after, Edit):
-                answers.append("")
-                continue
-            answers.append(await _edit(session, batch, turn))
-            batch = []
-        elif isinstance(ask, ToolCall):
-            answers.append(await _use(session, ask, f"{session.number}.{turn}.{place}", turn))
+        text, failing = "", False
+        if isinstance(ask, ToolCall):
+            text, failing = await _use(session, ask, f"{session.number}.{turn}.{place}", turn)
+        elif not isinstance(ask, Finish | Blocked):
+            text, failing = await _edit(session, ask, turn)
+        texts.append(text)
+        failed = failed or failing
+    ends = {
+        place: ask for place, ask in enumerate(parsed.asks) if isinstance(ask, Finish | Blocked)
+    }
+    finished, reason = False, ""
+    for place, ask in ends.items():
+        if isinstance(ask, Finish):
+            finished = not failed
+            texts[place] = _NOT_DONE if failed else "The independent check comes next."
+        elif session.asked_back:
+            reason = ask.reason
+            texts[place] = "The run ends."
+            _tell(session, turn, "blocked", reason, reason, failed=False)
         else:
-            answers.append("The independent check comes next.")
-    return answers
+            session.asked_back = True
+            texts[place] = _REALLY_BLOCKED
+            _tell(session, turn, "blocked", ask.reason, _REALLY_BLOCKED, failed=True)
+    return _Answered(texts=texts, finished=finished, blocked=reason)
 
 
-async def _edit(session: _ToolSession, edits: list[Edit], turn: int) -> str:
+async def _edit(session: _ToolSession, edit: Edit, turn: int) -> tuple[str, bool]:
+    """Apply one edit; return the answer, and whether the edit failed."""
     deps = session.context.deps
     permit = may_change(deps.spec, session.context.state.plan.protected, deps.pristine)
-    result = apply_edits(session.tree, edits, may_change=permit)
-    summary = ", ".join(dict.fromkeys(str(edit.path) for edit in edits))
+    result = apply_edits(session.tree, [edit], may_change=permit)
+    summary = str(edit.path)
     if not isinstance(result, Applied):
         _tell(session, turn, "edit", summary, result.feedback, failed=True)
-        return result.feedback
+        return result.feedback, True
     try:
         await update_tree(session.sandbox, session.tree, result.tree)
     except WorkspaceError as error:
         session.tree = await read_tree(session.sandbox)
         _tell(session, turn, "edit", summary, str(error), failed=True)
-        return f"The files could not be written: {error}"
+        return f"The file could not be written: {error}", True
     session.tree = result.tree
     done = "Changed " + ", ".join(f"`{path}`" for path in result.changed) + "."
-    warning = await _warning(session.context, _words_of(edits), session.number)
+    warning = await _warning(session.context, _words_of(edit), session.number)
     answer = " ".join((done if result.changed else "Nothing to change.", *result.notes))
     answer = f"{warning}{answer}"
     _tell(session, turn, "edit", summary, answer, failed=False)
-    return answer
+    return answer, False
 
 
-async def _use(session: _ToolSession, call: ToolCall, key: str, turn: int) -> str:
-    """Return a tool's answer, or the stored answer if the run was resumed."""
+async def _use(session: _ToolSession, call: ToolCall, key: str, turn: int) -> tuple[str, bool]:
+    """Return a tool's answer, or the stored one after a resume, and whether the call failed."""
+    session.asked_back = True
     journal = session.context.deps.journal
     kept = await journal.recall(f"answer:{key}")
     if kept is None:
@@ -185,7 +223,7 @@ async def _use(session: _ToolSession, call: ToolCall, key: str, turn: int) -> st
         session.tree = tree
     summary = _words_of_call(call)
     _tell(session, turn, call.name, summary, kept["text"], failed=kept["failed"])
-    return kept["text"]
+    return kept["text"], kept["failed"]
 
 
 async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
@@ -203,14 +241,11 @@ async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
-def _words_of(edits: list[Edit]) -> str:
-    """Return the code that edits add."""
-    written = (
-        edit.text if isinstance(edit, WriteFile) else edit.replace
-        for edit in edits
-        if not isinstance(edit, DeleteFile)
-    )
-    return "\n".join(written)[:_ACTION_CHARS]
+def _words_of(edit: Edit) -> str:
+    """Return the code that an edit adds."""
+    if isinstance(edit, DeleteFile):
+        return ""
+    return (edit.text if isinstance(edit, WriteFile) else edit.replace)[:_ACTION_CHARS]
 
 
 def _words_of_call(call: ToolCall) -> str:
@@ -250,7 +285,7 @@ def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> t
     if calls := reply.message.tool_calls:
         texts = dict(zip(parsed.call_ids, answers, strict=True))
         texts.update(zip(parsed.problem_ids, parsed.problems, strict=True))
-        told = [texts.get(call.id) or "Done together with the others." for call in calls]
+        told = [texts[call.id] for call in calls]
         told[-1] = f"{told[-1]}\n{budget}"
         return tuple(
             Message(role="tool", answers=call.id, text=text)

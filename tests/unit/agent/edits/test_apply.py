@@ -310,8 +310,7 @@ def test_what_may_not_be_changed_is_refused_with_the_reason() -> None:
     )
 
     assert outcome == Refused(
-        feedback="1 of 1 edits cannot be applied, so nothing was changed.\n\n"
-        "Edit 1 (delete test.py): test.py is protected."
+        feedback="This edit was not applied (delete test.py): test.py is protected."
     )
 
 

@@ -219,7 +219,7 @@ def test_the_description_is_understood_by_the_reader() -> None:
     ]
     assert kinds == [
         *("WriteFile", "ReplaceText", "DeleteFile"),
-        *("run", "python", "read_file", "list_files", "search", "Finish"),
+        *("run", "python", "read_file", "list_files", "search", "Finish", "Blocked"),
     ]
 
 
