@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.backends, pytest.mark.timeout(600)]
 
 OF_THE_STAND_IN = {
     # Nobody is root in a stand-in machine, so that its workspace is not where it is at E2B.
-    "the_workspace_has_its_agreed_place",
+    "the_workspace_has_a_fixed_path",
 }
 """What fails because the machines are not those of E2B."""
 

@@ -16,14 +16,14 @@ def _say_hello(program: Program, sandbox: FakeSandbox) -> ExecutionResult:
 
 NEED_A_PROGRAM = {
     "a_listing_names_links_and_does_not_follow_them",
-    "a_program_finds_the_files_given",
+    "a_program_reads_the_files_of_its_workspace",
     "a_program_may_change_modes_and_times_of_its_files",
-    "a_program_may_change_the_files_given",
+    "a_program_may_change_the_files_of_its_workspace",
     "an_executable_file_can_be_run",
     "files_of_a_program_can_be_replaced_and_removed",
-    "files_of_a_program_can_be_taken",
+    "files_of_a_program_can_be_read",
     "links_out_of_the_workspace_are_refused",
-    "odd_names_of_a_program_come_back_whole",
+    "unusual_names_created_by_a_program_are_kept",
     "pipes_and_sockets_are_not_files",
     "removing_a_link_keeps_what_it_points_to",
 }

@@ -13,7 +13,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import CellResult, Limits
 from assay.sandbox.native.host import registry
 from assay.sandbox.native.host.branch import BranchPipes, Report
-from assay.selftest.conformance.cells import a_cell_that_takes_all_memory_is_lost_alone
+from assay.selftest.conformance.cells import only_a_cell_that_exceeds_memory_is_lost
 from tests.support.backends import TIERS, Tier, open_native
 from tests.support.eventually import eventually
 from tests.support.native import open_own, python
@@ -54,7 +54,7 @@ async def test_an_engine_that_dies_takes_its_interpreters_along(tmp_path: Path) 
 async def test_only_the_cell_is_lost_each_time_that_memory_runs_out(tier: Tier) -> None:
     async with open_native(tier) as backend:
         for _ in range(12):
-            await a_cell_that_takes_all_memory_is_lost_alone.run(backend)
+            await only_a_cell_that_exceeds_memory_is_lost.run(backend)
 
 
 async def test_closing_a_sandbox_ends_the_interpreters_in_it(tmp_path: Path) -> None:

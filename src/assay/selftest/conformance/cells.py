@@ -32,7 +32,7 @@ _FOREVER = "import time\nprint('ready', flush=True)\nx = 'lost'\nwhile True:\n  
 
 
 @requirement
-async def variables_live_on_from_cell_to_cell(interpreter: Interpreter) -> None:
+async def variables_persist_between_cells(interpreter: Interpreter) -> None:
     await run_in(interpreter, "import math\ndef area(r):\n    return math.pi * r * r\nr = 2")
     await run_in(interpreter, "class Circle:\n    pass\nr += 1")
 
@@ -71,7 +71,7 @@ async def a_call_to_exit_ends_the_cell_and_not_the_interpreter(interpreter: Inte
 
 
 @requirement
-async def a_cell_that_takes_too_long_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_a_cell_that_times_out_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     result = await interpreter.run_cell(_FOREVER, timeout_s=0.5)
 
@@ -81,7 +81,7 @@ async def a_cell_that_takes_too_long_is_lost_alone(interpreter: Interpreter) -> 
 
 
 @requirement
-async def a_cell_that_crashes_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_a_cell_that_crashes_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "import ctypes, os\nx = 'kept'")
     for crash, number in (("ctypes.string_at(0)", 11), ("os.kill(os.getpid(), 9)", 9)):
         result = await interpreter.run_cell(f"x = 'lost'\n{crash}")
@@ -91,7 +91,7 @@ async def a_cell_that_crashes_is_lost_alone(interpreter: Interpreter) -> None:
 
 
 @requirement
-async def a_cell_that_leaves_at_once_is_rolled_back(interpreter: Interpreter) -> None:
+async def a_cell_that_calls_os_exit_is_rolled_back(interpreter: Interpreter) -> None:
     await run_in(interpreter, "import os\nx = 'kept'")
     result = await interpreter.run_cell("x = 'lost'\nos._exit(4)")
 
@@ -100,7 +100,7 @@ async def a_cell_that_leaves_at_once_is_rolled_back(interpreter: Interpreter) ->
 
 
 @requirement(limits=replace(ORDINARY, memory_mb=160))
-async def a_cell_that_takes_all_memory_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_a_cell_that_exceeds_memory_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'\nkept = bytearray(b'x') * (16 << 20)")
     result = await interpreter.run_cell("x = 'lost'\nmore = bytearray(b'x') * (600 << 20)")
 
@@ -130,7 +130,7 @@ async def many_small_processes_of_a_cell_need_little_memory(backend: SandboxBack
 
 
 @requirement(limits=replace(ORDINARY, cpu_s=0.5))
-async def a_cell_that_burns_the_processor_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_a_cell_that_exceeds_cpu_time_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     result = await interpreter.run_cell("x = 'lost'\nwhile True: pass")
 
@@ -139,7 +139,7 @@ async def a_cell_that_burns_the_processor_is_lost_alone(interpreter: Interpreter
 
 
 @requirement(limits=replace(ORDINARY, output_bytes=1000))
-async def a_cell_that_floods_its_output_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_a_cell_that_floods_its_output_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     result = await interpreter.run_cell("while True: print('y' * 1000)")
 
@@ -196,7 +196,7 @@ async def _stopped_by(stop: Callable[[], Awaitable[None]], interpreter: Interpre
 
 
 @requirement
-async def an_interrupted_cell_is_lost_alone(interpreter: Interpreter) -> None:
+async def only_the_interrupted_cell_is_lost(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     await interpreter.interrupt()
     result = await _stopped_by(interpreter.interrupt, interpreter)
@@ -226,7 +226,7 @@ async def cancelling_a_sandbox_ends_the_cells_in_it(
 
 
 @requirement
-async def what_a_cell_starts_ends_with_it(sandbox: Sandbox, interpreter: Interpreter) -> None:
+async def processes_of_a_cell_end_with_it(sandbox: Sandbox, interpreter: Interpreter) -> None:
     source = f"{HEARTBEAT}\nif os.fork() == 0:\n    os.setsid()\n    beat_forever()\nawait_a_beat()"
     await run_in(interpreter, source)
     assert not await beats_go_on(sandbox), "a process outlived its cell"
@@ -277,7 +277,7 @@ async def cells_and_programs_share_the_workspace(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def files_of_a_lost_cell_stay(sandbox: Sandbox) -> None:
+async def files_of_a_lost_cell_remain(sandbox: Sandbox) -> None:
     async with sandbox.open_interpreter() as interpreter:
         await interpreter.run_cell("open('out', 'w').write('x')\nimport os\nos._exit(1)")
 
@@ -285,7 +285,7 @@ async def files_of_a_lost_cell_stay(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def two_interpreters_of_a_sandbox_have_variables_of_their_own(sandbox: Sandbox) -> None:
+async def two_interpreters_of_a_sandbox_share_no_variables(sandbox: Sandbox) -> None:
     async with sandbox.open_interpreter() as one, sandbox.open_interpreter() as two:
         await run_in(one, "x = 1")
         await run_in(two, "x = 2")
@@ -294,7 +294,7 @@ async def two_interpreters_of_a_sandbox_have_variables_of_their_own(sandbox: San
 
 
 @requirement
-async def chance_goes_on_where_it_was_seeded(interpreter: Interpreter) -> None:
+async def a_seeded_random_generator_continues_between_cells(interpreter: Interpreter) -> None:
     await run_in(interpreter, "import random\nrandom.seed(7)\nfirst = random.random()")
 
     assert (
@@ -323,7 +323,7 @@ async def a_closed_interpreter_refuses_cells(backend: SandboxBackend) -> None:
 
 
 @requirement
-async def an_interpreter_that_kills_itself_is_gone_and_says_so(sandbox: Sandbox) -> None:
+async def an_interpreter_that_kills_itself_is_reported_as_lost(sandbox: Sandbox) -> None:
     async with sandbox.open_interpreter() as interpreter:
         # If another process under a different user sends the result, the kill may end that
         # process too; the remaining result must be correct.
@@ -337,7 +337,7 @@ async def an_interpreter_that_kills_itself_is_gone_and_says_so(sandbox: Sandbox)
 
 
 @requirement(needs_branch=True)
-async def a_branch_begins_with_all_variables_and_goes_its_own_way(interpreter: Interpreter) -> None:
+async def a_branch_starts_with_all_variables_and_diverges(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = ['common']")
     async with interpreter.branch() as branch:
         await run_in(branch, "x.append('branch')")
@@ -349,7 +349,7 @@ async def a_branch_begins_with_all_variables_and_goes_its_own_way(interpreter: I
 
 
 @requirement(needs_branch=True)
-async def a_branch_that_fails_leaves_the_trunk_alone(interpreter: Interpreter) -> None:
+async def a_failing_branch_does_not_affect_its_parent(interpreter: Interpreter) -> None:
     await run_in(interpreter, "x = 'kept'")
     async with interpreter.branch() as branch:
         lost = await branch.run_cell("import os\nos.kill(os.getpid(), 11)")
@@ -361,7 +361,7 @@ async def a_branch_that_fails_leaves_the_trunk_alone(interpreter: Interpreter) -
 
 
 @requirement(needs_branch=True)
-async def branches_begin_while_cells_of_others_come_to_their_ends(interpreter: Interpreter) -> None:
+async def branches_start_while_cells_of_other_branches_end(interpreter: Interpreter) -> None:
     async with interpreter.branch() as other:
         await run_in(interpreter, "x = 6")
 

@@ -34,14 +34,14 @@ async def _refusal(backend: SandboxBackend, package: str) -> PackageError:
 
 
 @requirement
-async def a_package_that_does_not_exist_is_named_in_the_refusal(backend: SandboxBackend) -> None:
+async def a_package_that_does_not_exist_is_named_in_the_error(backend: SandboxBackend) -> None:
     refusal = await _refusal(backend, _UNKNOWN)
 
     assert _UNKNOWN in str(refusal), f"it does not say which: {refusal}"
 
 
 @requirement
-async def a_package_from_a_place_of_ones_own_is_refused(backend: SandboxBackend) -> None:
+async def a_package_from_a_url_or_path_is_refused(backend: SandboxBackend) -> None:
     for place in ("./package", "git+https://example.org/package", "six @ file:///tmp/six.whl"):
         await _refusal(backend, place)
 
@@ -85,7 +85,7 @@ async def a_program_cannot_change_a_package(backend: SandboxBackend) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
+async def a_host_outside_the_allowlist_is_blocked_and_reported(backend: SandboxBackend) -> None:
     ask = """
         import socket
         try:
@@ -100,7 +100,7 @@ async def a_name_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBack
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: SandboxBackend) -> None:
+async def an_address_outside_the_allowlist_is_blocked_and_reported(backend: SandboxBackend) -> None:
     knock = """
         import socket
         for place in (("192.0.2.1", 443), ("2001:db8::1", 80), ("169.254.169.254", 80)):
@@ -119,7 +119,7 @@ async def an_address_that_is_not_on_the_list_is_denied_and_told(backend: Sandbox
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
+async def a_blocked_connection_is_reported_once(backend: SandboxBackend) -> None:
     ask = """
         import socket
         for _ in range(5):
@@ -134,7 +134,9 @@ async def what_is_denied_is_told_once(backend: SandboxBackend) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def programs_of_a_sandbox_with_hosts_talk_among_themselves(backend: SandboxBackend) -> None:
+async def programs_of_a_sandbox_with_hosts_can_connect_to_each_other(
+    backend: SandboxBackend,
+) -> None:
     talk = """
         import socket
         with socket.create_server(("127.0.0.1", 0)) as server:

@@ -24,7 +24,7 @@ from assay.selftest.programs import (
 
 
 @requirement
-async def a_program_that_ends_well_is_a_success(sandbox: Sandbox) -> None:
+async def a_program_that_exits_with_zero_succeeds(sandbox: Sandbox) -> None:
     result = await sandbox.run(python("print(6 * 7)"))
 
     expect(result, succeeded=True, exit_code=0, signal=None, reason=Reason.COMPLETED)
@@ -40,7 +40,7 @@ async def a_failing_program_is_a_result(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def exit_codes_of_commands_come_back_as_they_were(sandbox: Sandbox) -> None:
+async def exit_codes_of_commands_are_returned_unchanged(sandbox: Sandbox) -> None:
     for code in (0, 1, 2, 124, 125, 126, 127, 128, 137, 139, 255):
         result = await sandbox.run(shell(f"exit {code}"))
 
@@ -49,7 +49,7 @@ async def exit_codes_of_commands_come_back_as_they_were(sandbox: Sandbox) -> Non
 
 
 @requirement
-async def exit_codes_of_python_come_back_as_python_gives_them(sandbox: Sandbox) -> None:
+async def exit_codes_of_python_are_returned_unchanged(sandbox: Sandbox) -> None:
     endings = {
         "raise SystemExit": 0,
         "raise SystemExit(None)": 0,
@@ -89,7 +89,7 @@ async def a_crash_is_a_signal(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def a_program_that_signals_itself_is_signalled(sandbox: Sandbox) -> None:
+async def a_program_that_signals_itself_ends_by_that_signal(sandbox: Sandbox) -> None:
     endings = {
         "import os; os.kill(os.getpid(), 9)": 9,
         "import os; os.kill(os.getpid(), 15)": 15,
@@ -104,7 +104,7 @@ async def a_program_that_signals_itself_is_signalled(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def a_command_that_signals_itself_is_signalled(sandbox: Sandbox) -> None:
+async def a_command_that_signals_itself_ends_by_that_signal(sandbox: Sandbox) -> None:
     result = await sandbox.run(shell("echo before; kill -KILL $$; echo after"))
 
     expect(result, signal=9, exit_code=None, reason=Reason.SIGNALLED, stdout="before\n")
@@ -303,12 +303,12 @@ async def programs_start_in_the_working_directory_given(sandbox: Sandbox) -> Non
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def the_workspace_has_its_agreed_place(sandbox: Sandbox) -> None:
+async def the_workspace_has_a_fixed_path(sandbox: Sandbox) -> None:
     await run_expecting(sandbox, python("import os; print(os.getcwd())"), stdout=f"{WORKSPACE}\n")
 
 
 @requirement
-async def standard_input_arrives_as_it_is(sandbox: Sandbox) -> None:
+async def standard_input_arrives_unchanged(sandbox: Sandbox) -> None:
     sent = bytes(range(256)) * 3 + b"\xff\xfe no newline at the end"
     copy = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read())"
     for program in (
@@ -325,7 +325,7 @@ async def input_reads_lines_of_standard_input(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def standard_input_is_at_its_end_when_none_is_given(sandbox: Sandbox) -> None:
+async def standard_input_is_empty_by_default(sandbox: Sandbox) -> None:
     for program in (
         python("import sys; print(repr(sys.stdin.read()))"),
         shell("cat; echo \"''\""),
@@ -381,7 +381,7 @@ async def there_is_no_terminal(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def nothing_of_ours_is_imported_already(sandbox: Sandbox) -> None:
+async def no_module_of_assay_is_imported(sandbox: Sandbox) -> None:
     source = "import sys; print(*(name for name in sys.modules if name.startswith('assay')))"
     await run_expecting(sandbox, python(source), stdout="\n")
 
@@ -413,7 +413,7 @@ over_streams(socket.AF_INET, "localhost")
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def programs_talk_over_the_loopback(sandbox: Sandbox) -> None:
+async def programs_connect_over_the_loopback(sandbox: Sandbox) -> None:
     for program in (python(_TALK), Command(argv=("python3", "-c", _TALK))):
         result = await sandbox.run(program)
 
@@ -422,7 +422,7 @@ async def programs_talk_over_the_loopback(sandbox: Sandbox) -> None:
 
 
 @requirement(needs=Isolation.RESTRICTED)
-async def an_address_outside_is_refused_at_once(sandbox: Sandbox) -> None:
+async def an_outside_address_is_refused_immediately(sandbox: Sandbox) -> None:
     knock = """
         import errno, socket
         for place in (("192.0.2.1", 443), ("198.51.100.7", 80), ("2001:db8::1", 443)):
@@ -442,7 +442,7 @@ async def an_address_outside_is_refused_at_once(sandbox: Sandbox) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def programs_open_terminals_of_their_own(sandbox: Sandbox) -> None:
+async def programs_can_open_pseudo_terminals(sandbox: Sandbox) -> None:
     source = """
         import os, pty
         ours, theirs = os.openpty()
@@ -462,7 +462,7 @@ async def programs_open_terminals_of_their_own(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def a_program_can_list_what_it_has_open(sandbox: Sandbox) -> None:
+async def a_program_can_list_its_open_files(sandbox: Sandbox) -> None:
     listing = "import os; print({'0', '1', '2'} <= set(os.listdir('/proc/self/fd')))"
     for program in (
         python(listing),

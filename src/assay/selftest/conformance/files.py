@@ -46,7 +46,7 @@ def _operations(
 
 
 @requirement
-async def a_file_comes_back_as_it_was_written(sandbox: Sandbox) -> None:
+async def a_file_is_read_back_unchanged(sandbox: Sandbox) -> None:
     contents = (b"", b"text\n", b"no newline", bytes(range(256)) * 5, b"x" * (3 << 20))
     for content in contents:
         await sandbox.write_file(_FILE, content)
@@ -56,7 +56,7 @@ async def a_file_comes_back_as_it_was_written(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def directories_on_the_way_are_made(sandbox: Sandbox) -> None:
+async def parent_directories_are_created(sandbox: Sandbox) -> None:
     path = PurePosixPath("a/b/c/file")
     await sandbox.write_file(path, b"deep")
 
@@ -119,7 +119,7 @@ async def an_empty_directory_lists_nothing(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def odd_names_are_names(sandbox: Sandbox) -> None:
+async def unusual_file_names_are_kept(sandbox: Sandbox) -> None:
     for name in _ODD_NAMES:
         await sandbox.write_file(PurePosixPath(name), name.encode("utf-8", "surrogateescape"))
     for name in _ODD_NAMES:
@@ -134,7 +134,7 @@ async def odd_names_are_names(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def making_a_directory_twice_is_fine(sandbox: Sandbox) -> None:
+async def creating_a_directory_twice_succeeds(sandbox: Sandbox) -> None:
     path = PurePosixPath("folder/inner")
     await sandbox.make_directory(path)
     await sandbox.write_file(path / "file", b"kept")
@@ -146,7 +146,7 @@ async def making_a_directory_twice_is_fine(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def what_is_removed_is_gone(sandbox: Sandbox) -> None:
+async def a_removed_file_no_longer_exists(sandbox: Sandbox) -> None:
     await sandbox.write_file(_FILE, b"")
     await sandbox.write_file(PurePosixPath("folder/deep/file"), b"")
     await sandbox.write_file(PurePosixPath("kept"), b"")
@@ -175,7 +175,7 @@ async def a_file_larger_than_asked_for_is_refused(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def what_is_missing_is_not_found(sandbox: Sandbox) -> None:
+async def a_missing_path_is_not_found(sandbox: Sandbox) -> None:
     for path in (_MISSING, PurePosixPath("no/such/place")):
         await refused(WorkspaceFileNotFoundError, sandbox.read_file(path))
         await refused(WorkspaceFileNotFoundError, sandbox.list_files(path))
@@ -209,7 +209,7 @@ async def a_file_is_not_a_directory(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def paths_that_lead_out_by_name_are_refused(sandbox: Sandbox) -> None:
+async def paths_with_dot_dot_are_refused(sandbox: Sandbox) -> None:
     paths = ("/etc/passwd", "/", "/app/file", "..", "../file", "folder/../../file", "a/../../..")
     await sandbox.make_directory(_FOLDER)
     for path in paths:
@@ -223,7 +223,7 @@ async def paths_that_lead_out_by_name_are_refused(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def impossible_names_are_refused_politely(sandbox: Sandbox) -> None:
+async def invalid_names_are_refused_with_an_error(sandbox: Sandbox) -> None:
     for path in ("nul\0byte", "a" * 256, "a" * 5000, "/".join(["deep"] * 2000)):
         for name, operation in _operations(sandbox, PurePosixPath(path)).items():
             if path.startswith("deep") and name in {"write_file", "make_directory"}:
@@ -259,7 +259,7 @@ _LINK = PurePosixPath("link")
 
 
 @requirement
-async def a_program_finds_the_files_given(sandbox: Sandbox) -> None:
+async def a_program_reads_the_files_of_its_workspace(sandbox: Sandbox) -> None:
     await sandbox.write_file(PurePosixPath("folder/given"), b"\x00\xff content")
 
     seen = await run_well(sandbox, "print(open('folder/given', 'rb').read())")
@@ -267,7 +267,7 @@ async def a_program_finds_the_files_given(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def a_program_may_change_the_files_given(sandbox: Sandbox) -> None:
+async def a_program_may_change_the_files_of_its_workspace(sandbox: Sandbox) -> None:
     change = """
         import os
         open("folder/given", "a").write(" and more")
@@ -302,7 +302,7 @@ async def a_program_may_change_modes_and_times_of_its_files(sandbox: Sandbox) ->
 
 
 @requirement
-async def files_of_a_program_can_be_taken(sandbox: Sandbox) -> None:
+async def files_of_a_program_can_be_read(sandbox: Sandbox) -> None:
     make = """
         import os
         os.makedirs("out/deep")
@@ -338,7 +338,7 @@ async def an_executable_file_can_be_run(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def odd_names_of_a_program_come_back_whole(sandbox: Sandbox) -> None:
+async def unusual_names_created_by_a_program_are_kept(sandbox: Sandbox) -> None:
     make = r"""
         for name in [b"line\nbreak", b"caf\xe9", b"\xff\xfe", "\u2713".encode(), b"-", b"\x01"]:
             open(name, "wb").write(name)
@@ -376,7 +376,7 @@ async def links_out_of_the_workspace_are_refused(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def links_within_the_workspace_lead_nowhere_else(sandbox: Sandbox) -> None:
+async def links_within_the_workspace_stay_inside_it(sandbox: Sandbox) -> None:
     await sandbox.write_file(_FILE, b"inside")
     await run_well(sandbox, "import os; os.symlink('file', 'link'); os.symlink('self', 'self')")
 

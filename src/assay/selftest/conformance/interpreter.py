@@ -124,7 +124,7 @@ async def the_program_is_the_main_module(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def the_main_module_holds_nothing_but_its_own(sandbox: Sandbox) -> None:
+async def the_main_module_contains_only_its_own_names(sandbox: Sandbox) -> None:
     result = await sandbox.run(
         python("print([name for name in list(globals()) if name[:2] != '__'])")
     )
@@ -200,7 +200,7 @@ async def the_usual_tools_of_the_language_work(sandbox: Sandbox) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED)
-async def work_can_be_shared_between_processes(sandbox: Sandbox) -> None:
+async def multiprocessing_works(sandbox: Sandbox) -> None:
     source = """
         import multiprocessing
         with multiprocessing.get_context("fork").Pool(2) as pool:
@@ -231,7 +231,7 @@ async def random_numbers_differ_between_executions(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def nothing_of_the_interpreter_outlives_an_execution(sandbox: Sandbox) -> None:
+async def no_interpreter_state_survives_an_execution(sandbox: Sandbox) -> None:
     spoil = """
         import builtins, json, os, resource, signal, sys, threading
         builtins.left_behind = json.left_behind = 1

@@ -60,7 +60,7 @@ async def a_fresh_sandbox_is_empty(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def files_outlive_an_execution(sandbox: Sandbox) -> None:
+async def files_persist_between_executions(sandbox: Sandbox) -> None:
     write = """
         import tempfile
         open("note", "w").write("workspace")
@@ -146,7 +146,7 @@ async def executions_that_overlap_do_not_see_each_other(sandbox: Sandbox) -> Non
 
 
 @requirement
-async def fifty_executions_at_once_are_each_right(backend: SandboxBackend) -> None:
+async def fifty_executions_in_parallel_give_correct_results(backend: SandboxBackend) -> None:
     outputs: dict[int, str] = {}
 
     async def run(sandbox: Sandbox, number: int) -> None:
@@ -165,7 +165,7 @@ async def fifty_executions_at_once_are_each_right(backend: SandboxBackend) -> No
 
 
 @requirement
-async def twenty_sandboxes_at_once_are_each_right(backend: SandboxBackend) -> None:
+async def twenty_sandboxes_in_parallel_give_correct_results(backend: SandboxBackend) -> None:
     outputs: dict[int, str] = {}
 
     async def run(number: int) -> None:
@@ -198,7 +198,7 @@ print("the program is done")
 
 
 @requirement
-async def cancel_ends_what_is_running(sandbox: Sandbox) -> None:
+async def cancel_ends_running_programs(sandbox: Sandbox) -> None:
     ready = [anyio.Event(), anyio.Event()]
     results: list[ExecutionResult] = []
     async with anyio.create_task_group() as tasks:
@@ -214,7 +214,7 @@ async def cancel_ends_what_is_running(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def cancel_leaves_other_sandboxes_alone(backend: SandboxBackend) -> None:
+async def cancel_does_not_affect_other_sandboxes(backend: SandboxBackend) -> None:
     source = """
         import os, time
         print("ready", flush=True)
@@ -237,7 +237,7 @@ async def cancel_leaves_other_sandboxes_alone(backend: SandboxBackend) -> None:
 
 
 @requirement
-async def cancel_does_not_touch_what_comes_later(sandbox: Sandbox) -> None:
+async def cancel_does_not_affect_later_executions(sandbox: Sandbox) -> None:
     await sandbox.cancel()
     assert await run_well(sandbox, "print('first')") == "first\n"
     await sandbox.cancel()
@@ -259,7 +259,7 @@ async def cancelling_the_task_kills_the_program(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def leaving_a_sandbox_ends_what_runs_in_it(backend: SandboxBackend) -> None:
+async def closing_a_sandbox_ends_its_programs(backend: SandboxBackend) -> None:
     seen = anyio.Event()
     endings: list[ExecutionResult | SandboxUnavailableError] = []
 
@@ -293,7 +293,7 @@ async def a_closed_sandbox_runs_nothing(backend: SandboxBackend) -> None:
 
 
 @requirement
-async def nothing_of_a_sandbox_outlives_it(backend: SandboxBackend) -> None:
+async def nothing_remains_of_a_closed_sandbox(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(ORDINARY) as sandbox:
         await run_well(sandbox, "open('note', 'w').write('old')")
         await sandbox.write_file(PurePosixPath("other"), b"old")

@@ -30,7 +30,7 @@ _BURN = "while True: pass"
 
 
 @requirement
-async def a_sandbox_says_its_limits(backend: SandboxBackend) -> None:
+async def a_sandbox_reports_its_limits(backend: SandboxBackend) -> None:
     limits = Limits(wall_s=5, cpu_s=4, memory_mb=99, processes=17, disk_mb=9, open_files=77)
     async with backend.open_sandbox(limits) as sandbox:
         assert sandbox.limits == limits, f"it says {sandbox.limits}"
@@ -122,7 +122,7 @@ async def processor_time_is_summed_over_processes(sandbox: Sandbox) -> None:
 
 
 @requirement(limits=replace(ORDINARY, cpu_s=1))
-async def processor_time_counts_for_each_execution_anew(sandbox: Sandbox) -> None:
+async def processor_time_is_counted_per_execution(sandbox: Sandbox) -> None:
     source = """
         import time
         while time.process_time() < 0.6:
@@ -211,7 +211,7 @@ async def processes_are_limited(sandbox: Sandbox) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED, limits=replace(ORDINARY, processes=12))
-async def a_program_that_copes_with_a_limit_ends_well(sandbox: Sandbox) -> None:
+async def a_program_that_handles_a_limit_succeeds(sandbox: Sandbox) -> None:
     source = """
         import os, time
         count = 1
@@ -230,7 +230,7 @@ async def a_program_that_copes_with_a_limit_ends_well(sandbox: Sandbox) -> None:
 
 
 @requirement(limits=replace(ORDINARY, processes=11))
-async def as_many_processes_as_promised_can_run(sandbox: Sandbox) -> None:
+async def as_many_processes_as_the_limit_can_run(sandbox: Sandbox) -> None:
     await run_expecting(sandbox, python(TEN_THAT_WAIT), succeeded=True)
 
 
@@ -312,7 +312,7 @@ _FILL = """
 
 
 @requirement(limits=_SMALL)
-async def room_in_the_workspace_is_limited(sandbox: Sandbox) -> None:
+async def the_size_of_the_workspace_is_limited(sandbox: Sandbox) -> None:
     result = await sandbox.run(python("open('full', 'wb').write(bytes(100 << 20))"))
 
     assert result.reason is Reason.DISK_FULL, describe(result)
@@ -322,7 +322,7 @@ async def room_in_the_workspace_is_limited(sandbox: Sandbox) -> None:
 
 
 @requirement(needs=Isolation.ISOLATED, limits=_SMALL)
-async def a_program_that_copes_with_a_full_disk_ends_well(sandbox: Sandbox) -> None:
+async def a_program_that_handles_a_full_disk_succeeds(sandbox: Sandbox) -> None:
     result = await sandbox.run(python(_FILL + "    print(fill('full', 100) <= 12)"))
 
     expect(result, succeeded=True, stdout="No space left on device\nTrue\n")
@@ -330,14 +330,14 @@ async def a_program_that_copes_with_a_full_disk_ends_well(sandbox: Sandbox) -> N
 
 
 @requirement(limits=_SMALL)
-async def as_much_room_as_promised_can_be_used(sandbox: Sandbox) -> None:
+async def as_much_disk_as_the_limit_can_be_used(sandbox: Sandbox) -> None:
     result = await sandbox.run(python(_FILL + "    print(fill('big', 11))"))
 
     expect(result, stdout="11\n", limits_hit=())
 
 
 @requirement
-async def temporary_files_share_the_room(backend: SandboxBackend) -> None:
+async def temporary_files_count_against_the_disk_limit(backend: SandboxBackend) -> None:
     source = """
     import os, tempfile
     first = fill("here", 8)
@@ -353,7 +353,7 @@ async def temporary_files_share_the_room(backend: SandboxBackend) -> None:
 
 
 @requirement
-async def shared_memory_is_not_extra_room(backend: SandboxBackend) -> None:
+async def shared_memory_counts_against_a_limit(backend: SandboxBackend) -> None:
     source = """
     import os
     first = fill("here", 8)
@@ -404,7 +404,7 @@ async def a_refused_file_leaves_no_part_of_it(sandbox: Sandbox) -> None:
 
 
 @requirement(limits=_SMALL)
-async def a_refused_file_leaves_the_old_one_alone(sandbox: Sandbox) -> None:
+async def a_refused_file_keeps_the_previous_content(sandbox: Sandbox) -> None:
     await sandbox.write_file(_FULL, b"old content")
 
     await _is_full(sandbox, bytes(100 << 20))
@@ -437,7 +437,7 @@ async def a_full_workspace_refuses_directories_and_can_be_emptied(sandbox: Sandb
 
 
 @requirement
-async def room_is_counted_for_each_sandbox_apart(backend: SandboxBackend) -> None:
+async def the_disk_limit_is_counted_per_sandbox(backend: SandboxBackend) -> None:
     async with backend.open_sandbox(_SMALL) as full, backend.open_sandbox(_SMALL) as other:
         await _is_full(full, bytes(100 << 20))
         await full.write_file(_FULL, bytes(10 << 20))

@@ -140,7 +140,7 @@ async def output_arrives_while_the_program_runs(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def what_was_streamed_is_what_the_result_holds(sandbox: Sandbox) -> None:
+async def the_result_equals_the_streamed_output(sandbox: Sandbox) -> None:
     streamed: dict[str, bytes] = defaultdict(bytes)
 
     def listen(chunk: OutputChunk) -> None:
@@ -173,7 +173,7 @@ async def output_before_a_crash_is_kept(sandbox: Sandbox) -> None:
 
 
 @requirement
-async def a_program_may_close_its_streams_and_go_on(sandbox: Sandbox) -> None:
+async def a_program_may_close_its_streams_and_continue(sandbox: Sandbox) -> None:
     source = """
         import os, time
         for fd in range(3):

@@ -54,7 +54,7 @@ async def a_semicolon_in_a_string_shows_the_value(interpreter: Interpreter) -> N
 
 
 @requirement
-async def things_are_displayed_on_the_way_and_in_order(interpreter: Interpreter) -> None:
+async def displayed_values_arrive_in_order_while_a_cell_runs(interpreter: Interpreter) -> None:
     result = await run_in(interpreter, "for n in (1, 2):\n    display(n)\ndisplay(3, 4)\n5")
 
     shown = [(output.kind, output.text) for output in result.outputs]
@@ -65,7 +65,7 @@ async def things_are_displayed_on_the_way_and_in_order(interpreter: Interpreter)
 
 
 @requirement
-async def objects_are_shown_in_every_form_they_have(interpreter: Interpreter) -> None:
+async def objects_are_shown_in_all_their_mime_types(interpreter: Interpreter) -> None:
     source = """
         class Shown:
             def __repr__(self): return "plain"
@@ -91,7 +91,7 @@ async def objects_are_shown_in_every_form_they_have(interpreter: Interpreter) ->
 
 
 @requirement
-async def a_form_that_fails_is_not_the_cells_failure(interpreter: Interpreter) -> None:
+async def a_failing_repr_method_does_not_fail_the_cell(interpreter: Interpreter) -> None:
     source = """
         class Broken:
             def __repr__(self): raise RuntimeError("no")
@@ -118,7 +118,9 @@ async def data_is_shown_as_json_too(interpreter: Interpreter) -> None:
 
 
 @requirement
-async def long_text_is_cut_and_large_forms_are_left_out(interpreter: Interpreter) -> None:
+async def long_text_is_truncated_and_large_representations_are_dropped(
+    interpreter: Interpreter,
+) -> None:
     source = """
         class Large:
             def __repr__(self): return "x" * (1 << 20)
@@ -134,7 +136,7 @@ async def long_text_is_cut_and_large_forms_are_left_out(interpreter: Interpreter
 
 
 @requirement
-async def a_cell_that_shows_too_much_hands_over_some_of_it(interpreter: Interpreter) -> None:
+async def a_cell_that_displays_too_much_returns_part_of_it(interpreter: Interpreter) -> None:
     source = "for n in range(2000):\n    display('z' * 60000)"
     result = await run_in(interpreter, source)
 
@@ -168,7 +170,7 @@ async def a_traceback_leaves_out_frames_of_libraries(interpreter: Interpreter) -
 
 
 @requirement
-async def chained_exceptions_are_told_both(interpreter: Interpreter) -> None:
+async def both_of_two_chained_exceptions_are_shown(interpreter: Interpreter) -> None:
     source = (
         "try:\n    {}['key']\nexcept KeyError as error:\n    raise ValueError('bad') from error"
     )
@@ -190,7 +192,7 @@ async def a_syntax_error_is_marked_in_its_line(interpreter: Interpreter) -> None
 
 
 @requirement
-async def exceptions_that_cannot_be_told_are_told_all_the_same(interpreter: Interpreter) -> None:
+async def exceptions_without_a_working_repr_are_shown(interpreter: Interpreter) -> None:
     source = """
         class Odd(Exception):
             def __str__(self): raise RuntimeError
