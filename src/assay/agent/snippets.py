@@ -6,6 +6,7 @@ again before a later run uses them.
 
 import ast
 import difflib
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from pydantic import TypeAdapter
 
 from assay.agent.context import StepContext
 from assay.agent.state import Attempt, Plan, RunState
-from assay.agent.target_files import module_file, names_wanted
+from assay.agent.target_files import is_python_with, module_file, module_word, names_wanted
 from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery, Snippet
@@ -218,8 +219,12 @@ def snippets_in(before: Tree, after: Tree, tests: tuple[PurePosixPath, ...]) -> 
     project file, or a library that sandboxes do not have.
     """
     changed = [one.path for one in changes_between(before, after) if one.kind != "deleted"]
-    for file in _python_files((path for path in changed if path not in tests), after):
-        for test in _python_files(iter(tests), after):
+    own = frozenset(tests)
+    for file in _python_files((path for path in changed if path not in own), after):
+        word = module_word(file.path)
+        # Of thousands of tests, only those that may import the file are parsed.
+        using = (path for path in tests if is_python_with(word, after.files.get(path), path))
+        for test in _python_files(using, after):
             yield from _snippets_of(file, test, after)
 
 
@@ -289,8 +294,10 @@ async def proven_snippets(context: StepContext, plan: Plan) -> tuple[Snippet, ..
 
     async def really() -> Mapping[str, Any]:
         held: list[Snippet] = []
-        for snippet in await deps.memory.offer(cue):
-            if _is_there(snippet, tree) or _is_screened_out(context, snippet):
+        offered = await deps.memory.offer(cue)
+        present = _present_in(tree, {name for snippet in offered for name in snippet.names})
+        for snippet in offered:
+            if _is_there(snippet, present) or _is_screened_out(context, snippet):
                 continue
             holds = await _holds(context, snippet)
             await deps.memory.tested(snippet.id, passed=holds)
@@ -344,14 +351,26 @@ def _limited(context: StepContext) -> anyio.CancelScope:
     return anyio.move_on_after(min(_MOST_S, left_s / 4))
 
 
-def _is_there(snippet: Snippet, tree: Tree) -> bool:
+def _present_in(tree: Tree, names: set[str]) -> Mapping[str, set[str]]:
+    """Return the definitions that a tree has for each of these names."""
+    present: dict[str, set[str]] = {name: set() for name in names}
+    if not names:
+        return present
+    joined = "|".join(map(re.escape, sorted(names)))
+    begins = re.compile(rf"^(?:async +def|def|class) +({joined})\b".encode(), re.MULTILINE)
+    for path, file in tree.files.items():
+        if path.suffix != ".py":
+            continue
+        content = file.content
+        for name in {found[1].decode() for found in begins.finditer(content)}:
+            present[name].add(definition_of(content.decode(errors="replace"), name))
+    return present
+
+
+def _is_there(snippet: Snippet, present: Mapping[str, set[str]]) -> bool:
     """Whether the workspace already has the snippet, where the model sees it."""
-    texts = [tree.text(path) or "" for path in tree.files if path.suffix == ".py"]
-    return any(
-        definition and definition in {definition_of(text, name) for text in texts if name in text}
-        for name in snippet.names
-        for definition in [definition_of(snippet.source, name)]
-    )
+    definitions = ((name, definition_of(snippet.source, name)) for name in snippet.names)
+    return any(text and text in present[name] for name, text in definitions)
 
 
 def _is_screened_out(context: StepContext, snippet: Snippet) -> bool:

@@ -8,12 +8,13 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.edits.apply import MayChange
 from assay.contracts.goal import RunSpec
-from assay.contracts.workspace import Tree
+from assay.contracts.workspace import Tree, TreeFile
 from assay.text.globs import matches
 
 _PATH_IN_WORDS: Final = re.compile(
@@ -60,7 +61,7 @@ def only_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> frozenset[Pur
     for test in tests:
         text = tree.text(test)
         if text is not None and test.suffix == ".py":
-            imported.update(_wanted_by_python(test, text, tree))
+            imported.update(_wanted_by_python(test, tree))
             named.update(PurePosixPath(match.group(1)) for match in _PATH_IN_TESTS.finditer(text))
     return frozenset(imported - named)
 
@@ -70,17 +71,14 @@ def names_wanted(
 ) -> tuple[str, ...]:
     """Return the names that Python tests import from a file, which it has to define."""
     names: dict[str, None] = {}
+    word = module_word(target)
     for test in tests:
-        text = tree.text(test)
-        module = _parsed(text) if text is not None and test.suffix == ".py" else None
-        for node in ast.walk(module) if module else ():
-            if (
-                isinstance(node, ast.ImportFrom)
-                and node.module
-                and not node.level
-                and module_file(node.module, test, tree) == target
-            ):
-                names.update(dict.fromkeys(alias.name for alias in node.names))
+        # Parsing takes far longer than the search for the word that every such import has.
+        if not is_python_with(word, tree.files.get(test), test):
+            continue
+        for module, imported in _imports_of(tree.files[test]):
+            if imported and module_file(module, test, tree) == target:
+                names.update(dict.fromkeys(imported))
     return tuple(name for name in names if name != "*")
 
 
@@ -99,7 +97,7 @@ def _wanted_by(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
     if text is None:
         return
     if test.suffix == ".py":
-        yield from _wanted_by_python(test, text, tree)
+        yield from _wanted_by_python(test, tree)
         for match in _PATH_IN_TESTS.finditer(text):
             yield PurePosixPath(match.group(1))
     elif test.suffix in {".js", ".mjs", ".cjs", ".ts"}:
@@ -107,24 +105,36 @@ def _wanted_by(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
             yield _resolved(test, match.group(1), tree)
 
 
-def _wanted_by_python(test: PurePosixPath, text: str, tree: Tree) -> Iterator[PurePosixPath]:
-    module = _parsed(text)
-    for node in ast.walk(module) if module else ():
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [node.module]
-        for name in names:
-            if path := module_file(name, test, tree):
-                yield path
+def _wanted_by_python(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
+    for module, _ in _imports_of(tree.files[test]):
+        if path := module_file(module, test, tree):
+            yield path
 
 
-def _parsed(text: str) -> ast.Module | None:
+@lru_cache(maxsize=4096)
+def _imports_of(file: TreeFile) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the absolute imports of a file: each module, and the names taken from it."""
     try:
-        return ast.parse(text)
+        module = ast.parse(file.content.decode())
     except (SyntaxError, ValueError, RecursionError):
-        return None
+        return ()
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found.extend((alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.append((node.module, tuple(alias.name for alias in node.names)))
+    return tuple(found)
+
+
+def module_word(path: PurePosixPath) -> bytes:
+    """Return the last name of a module, which every import of it contains."""
+    return (path.parent.name if path.name == "__init__.py" else path.stem).encode()
+
+
+def is_python_with(word: bytes, file: TreeFile | None, path: PurePosixPath) -> bool:
+    """Whether a Python file exists and contains a word."""
+    return path.suffix == ".py" and file is not None and word in file.content
 
 
 def module_file(name: str, test: PurePosixPath, tree: Tree) -> PurePosixPath | None:

@@ -97,7 +97,7 @@ def describe_file(path: PurePosixPath, file: TreeFile) -> Artifact:
     return Artifact(
         path=path,
         media_type=media_type_of(path, file.content),
-        size_bytes=len(file.content),
+        size_bytes=file.size,
         sha256=hashlib.sha256(file.content).hexdigest(),
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 _SOURCE_FOLDER: Final = "src"
 _EXPORT: Final = f'export PYTHONPATH="$PWD/{_SOURCE_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"; '
@@ -26,16 +26,58 @@ def project_script(script: str) -> tuple[str, ...]:
     return ("bash", "-c", _EXPORT + script)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeFile:
-    """One regular file."""
+class StoredContent(Protocol):
+    """The content of a file in a store, read on each use: large trees need little memory."""
 
-    content: bytes
+    @property
+    def sha256(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self) -> bytes:
+        """Return the content.
+
+        Raises:
+            JournalError: If it is missing, or its digest differs.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TreeFile:
+    """One regular file. Two are equal if their contents and their executable bits are."""
+
+    source: bytes | StoredContent
     executable: bool = False
 
     @property
+    def content(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source.read()
+
+    @property
+    def size(self) -> int:
+        return len(self.source) if isinstance(self.source, bytes) else self.source.size
+
+    @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+        if isinstance(self.source, bytes):
+            return hashlib.sha256(self.source).hexdigest()
+        return self.source.sha256
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TreeFile):
+            return NotImplemented
+        if self.executable != other.executable or self.size != other.size:
+            return False
+        if isinstance(self.source, bytes) and isinstance(other.source, bytes):
+            return self.source == other.source
+        return self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash((self.executable, self.size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +109,16 @@ class Tree:
     @cached_property
     def digest(self) -> str:
         """SHA-256 over paths, modes and contents: identifies a tree."""
+        # By parts, the order of paths, but compared without a call to Python code for each pair.
         lines = (
             f"{path}\0{'x' if file.executable else '-'}\0{file.sha256}\n"
-            for path, file in sorted(self.files.items())
+            for path, file in sorted(self.files.items(), key=lambda item: item[0].parts)
         )
         return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def with_only(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
+        """Return a tree with these files in place of all others."""
+        return replace(self, files=files)
 
     def with_files(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
         """Return a tree with these files added, in place of those with the same path."""
@@ -109,14 +156,23 @@ class FileChange:
 
 def changes_between(before: Tree, after: Tree) -> tuple[FileChange, ...]:
     """Return what was added, modified (mode included) and deleted, sorted by path."""
-    changes: list[FileChange] = []
-    for path in sorted(before.files.keys() | after.files.keys()):
-        old, new = before.files.get(path), after.files.get(path)
-        if old == new:
+    old_files, new_files = before.files, after.files
+    if old_files is new_files:
+        return ()
+    kinds: dict[PurePosixPath, ChangeKind] = {}
+    same = 0
+    for path, new in new_files.items():
+        old = old_files.get(path)
+        if old is None:
+            kinds[path] = "added"
             continue
-        kind: ChangeKind = "added" if old is None else "deleted" if new is None else "modified"
-        changes.append(FileChange(path=path, kind=kind))
-    return tuple(changes)
+        same += 1
+        # Trees of one run share the objects of unchanged files.
+        if old is not new and old != new:
+            kinds[path] = "modified"
+    if same < len(old_files):
+        kinds.update((path, "deleted") for path in old_files if path not in new_files)
+    return tuple(FileChange(path=path, kind=kinds[path]) for path in sorted(kinds))
 
 
 LEFTOVER_NAMES: Final = frozenset(

@@ -156,12 +156,12 @@ async def upload(
     patterns = tuple(exclude)
     path = Path(source)
     folder, tree = await anyio.to_thread.run_sync(_read_source, path, patterns, tuple(include))
-    total = sum(len(file.content) for file in tree.files.values())
+    total = sum(file.size for file in tree.files.values())
     done = 0
     for name, file in sorted(tree.files.items()):
         on_progress(done, total, str(name))
         await sandbox.write_file(name, file.content, executable=file.executable)
-        done += len(file.content)
+        done += file.size
     on_progress(done, total, "")
     return Upload(sandbox=sandbox, folder=folder, before=tree, exclude=patterns)
 

@@ -35,6 +35,7 @@ Listener = Callable[[Event], None]
 """Receives each event in the event loop, after the write. Must not block."""
 
 _PASSING: Final = get_args(Passing)
+_MOST_TREES: Final = 16
 
 
 class EventLog(Generic[Event]):
@@ -124,6 +125,8 @@ class DiskJournal(EventLog[RunEvent]):
     ) -> None:
         super().__init__(folder, listeners=listeners, clock=clock)
         self._blobs = BlobStore(folder)
+        self._trees: dict[str, Tree] = {}
+        """The trees that were used last: steps of a run load the same few again and again."""
         self._keys: set[str] = set()
         self._values: dict[str, bytes] = {}
         self._pending: list[bytes] = []
@@ -178,17 +181,31 @@ class DiskJournal(EventLog[RunEvent]):
 
     async def store_tree(self, tree: Tree) -> str:
         """Store the files of a tree durably; returns their digest."""
+        if self._trees.get(tree.digest) is tree:
+            return tree.digest
 
         def write() -> None:
             self._events.sync()
             self._blobs.store(tree)
 
         await self._durably(write)
+        self._remember(tree)
         return tree.digest
 
     async def load_tree(self, digest: str) -> Tree:
         """Load a stored tree and check each file by its digest."""
-        return await to_thread.run_sync(self._blobs.load, digest)
+        tree = self._trees.get(digest)
+        if tree is None:
+            tree = await to_thread.run_sync(self._blobs.load, digest)
+            self._remember(tree)
+        return tree
+
+    def _remember(self, tree: Tree) -> None:
+        # Two trees with the same files may differ in their links: the last one counts.
+        self._trees.pop(tree.digest, None)
+        self._trees[tree.digest] = tree
+        while len(self._trees) > _MOST_TREES:
+            del self._trees[next(iter(self._trees))]
 
     def _prepare(self) -> None:
         make_folder(self.folder)

@@ -184,7 +184,7 @@ class _Reader:
     def _too_much(self, what: str, *, by_size: bool) -> UsageError:
         tops: Counter[str] = Counter()
         for path, file in self.files.items():
-            tops[path.parts[0]] += len(file.content) if by_size else 1
+            tops[path.parts[0]] += file.size if by_size else 1
         largest = tops.most_common(_LARGEST_NAMED)
         named = ", ".join(
             f"{name} ({_size_text(amount) if by_size else f'{amount:,} files'})"

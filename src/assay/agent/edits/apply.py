@@ -18,7 +18,7 @@ from typing import assert_never
 
 from assay.agent.edits.match import AlreadyThere, Ambiguous, Found, Missed, locate
 from assay.contracts.execution import WORKSPACE
-from assay.contracts.workspace import Tree, TreeFile
+from assay.contracts.workspace import Tree, TreeFile, changes_between
 
 _BOM = "\ufeff"
 
@@ -344,9 +344,8 @@ def apply_edits(tree: Tree, edits: Sequence[Edit], *, may_change: MayChange) -> 
         failures.update(_check_guesses(bench))
     if failures:
         return Refused(feedback=_describe_failures(edits, failures))
-    touched = sorted(tree.files.keys() | bench.files.keys())
-    changed = tuple(path for path in touched if tree.files.get(path) != bench.files.get(path))
-    after = Tree(files=bench.files, links=tree.links)
+    after = tree.with_only(bench.files)
+    changed = tuple(change.path for change in changes_between(tree, after))
     return Applied(tree=after, changed=changed, notes=(*bench.notes, *_parse_notes(after, changed)))
 
 

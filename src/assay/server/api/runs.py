@@ -133,7 +133,7 @@ async def list_files(server: Server, caller: ReadAccess, run_id: Name) -> FileLi
     tree = await server.runs.tree(row)
     return FileList(
         files=[
-            FileShape(path=text_of(str(path)), size_bytes=len(file.content))
+            FileShape(path=text_of(str(path)), size_bytes=file.size)
             for path, file in sorted(tree.files.items())
         ]
     )

@@ -17,7 +17,7 @@ from tests.support.sittings import a_sitting
 
 
 def tree_of(source: str) -> Tree:
-    return Tree(files={PurePosixPath("test_it.py"): TreeFile(content=source.encode())})
+    return Tree(files={PurePosixPath("test_it.py"): TreeFile(source.encode())})
 
 
 def failing(*names: str) -> Attempt:
