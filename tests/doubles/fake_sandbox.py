@@ -27,8 +27,11 @@ from assay.contracts.execution import (
     Reason,
     SandboxSpec,
     Timings,
+    WorkspaceChanges,
 )
 from assay.contracts.ports import OnOutput, ignore_output
+from assay.contracts.workspace import WorkspaceLayer
+from assay.sandbox.layer_copy import compare_with_layer, fill_from_layer
 
 _ROOT = PurePosixPath()
 _LONGEST_NAME_BYTES = 255
@@ -84,6 +87,7 @@ class FakeSandbox:
     programs: list[Program] = field(default_factory=list[Program])
     cancelled: int = 0
     closed: bool = False
+    layer: WorkspaceLayer | None = None
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
@@ -162,6 +166,9 @@ class FakeSandbox:
             place for place in self.directories if place != path and path not in place.parents
         }
 
+    async def changes(self) -> WorkspaceChanges:
+        return await compare_with_layer(self, self.layer)
+
     def _describe(self, path: PurePosixPath) -> FileInfo:
         file = self.files.get(path)
         if file is None:
@@ -234,9 +241,10 @@ class FakeBackend:
     async def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[FakeSandbox]:
-        del equipment  # nothing runs that could use it
-        sandbox = FakeSandbox(limits=limits, answer=self.answer)
+        # Nothing runs that could use packages or hosts.
+        sandbox = FakeSandbox(limits=limits, answer=self.answer, layer=equipment.layer)
         try:
+            await fill_from_layer(sandbox, equipment.layer)
             yield sandbox
         finally:
             sandbox.closed = True

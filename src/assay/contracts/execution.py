@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from assay.contracts.errors import UsageError
+from assay.contracts.workspace import WorkspaceLayer
 
 WORKSPACE = PurePosixPath("/app")
 """Path of the workspace in every backend with its own file system."""
@@ -98,7 +99,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """Packages and hosts for a sandbox, in addition to an empty workspace. Default: none.
+    """Packages, hosts and the first files of a sandbox. Default: none, and an empty workspace.
 
     Raises:
         UsageError: If a host or a package has an invalid form.
@@ -109,6 +110,8 @@ class SandboxSpec:
     hosts: tuple[str, ...] = ()
     """Hosts that programs may reach: `example.org`, `*.example.org`, `example.org:8443`; without a
     port, 80 and 443. Everything else is denied, and the result lists it."""
+    layer: WorkspaceLayer | None = None
+    """The files that the workspace starts with."""
 
     def __post_init__(self) -> None:
         _check_strings("packages", self.packages)
@@ -296,6 +299,18 @@ class FileInfo:
     kind: Literal["file", "directory", "symlink", "other"]
     size_bytes: int
     executable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceChanges:
+    """The difference between a workspace and the layer that it started with."""
+
+    written: tuple[FileInfo, ...]
+    """Everything that the layer does not have, or that has another kind, content, target or
+    executable bit there; sorted by path. Symlinks are listed, never followed."""
+    removed: tuple[PurePosixPath, ...]
+    """Paths of the layer that no longer exist, sorted. A removed directory stands for everything
+    below it; so does a directory that something else has replaced, which `written` lists."""
 
 
 def base64_of_binary(data: bytes) -> str | None:

@@ -17,6 +17,7 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
     SandboxSpec,
+    WorkspaceChanges,
 )
 from assay.contracts.lessons import Failure, Lesson, RecallQuery, Snippet
 from assay.contracts.messages import ModelInfo, Reply, Request, ToolSpec
@@ -162,6 +163,18 @@ class Sandbox(Protocol):
         """
         ...
 
+    async def changes(self) -> WorkspaceChanges:
+        """Return what differs from the layer of the sandbox, or from an empty workspace without.
+
+        Includes files that tools left behind. While a program runs, each path is as of some moment
+        during the call.
+
+        Raises:
+            WorkspaceError: If the workspace cannot be read, as a program made it unreadable.
+            SandboxUnavailableError: If the sandbox is lost.
+        """
+        ...
+
 
 @runtime_checkable
 class SandboxBackend(Protocol):
@@ -176,11 +189,15 @@ class SandboxBackend(Protocol):
     def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AbstractAsyncContextManager[Sandbox]:
-        """Open a fresh, empty sandbox; leaving the context ends everything in it.
+        """Open a fresh sandbox; leaving the context ends everything in it.
+
+        Its workspace is empty, or has the files of the layer in the spec. A directory of a layer
+        may refuse `rename`, as on another file system; `mv` and `shutil.move` copy it then.
 
         Raises:
             PackageError: If a package does not exist or has no wheel for this interpreter.
-            UsageError: If this backend does not support the spec.
+            UsageError: If this backend does not support the spec, or cannot read the layer.
+            WorkspaceFullError: If the layer has to be copied, and the sandbox has no room for it.
             SandboxUnavailableError: If none can be made.
         """
         ...

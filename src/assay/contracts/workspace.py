@@ -5,13 +5,17 @@ Includes the names of files that tools leave in a workspace, which Assay does no
 
 import hashlib
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final, Literal, Protocol
 
+from assay.contracts.errors import UsageError
+
 _SOURCE_FOLDER: Final = "src"
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _EXPORT: Final = f'export PYTHONPATH="$PWD/{_SOURCE_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"; '
 
 
@@ -141,6 +145,29 @@ class Tree:
             return None if file is None else file.content.decode()
         except UnicodeDecodeError:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceLayer:
+    """A host folder with the files that a workspace starts with; no sandbox ever changes it.
+
+    It holds only regular files, directories and symlinks, with the modes that programs see. Its
+    owner keeps it unchanged as long as a sandbox uses it.
+
+    Raises:
+        UsageError: If the digest or the folder has a wrong form.
+    """
+
+    digest: str
+    """SHA-256 as 64 hexadecimal digits: equal digests mean equal folders."""
+    folder: Path
+    """An absolute path."""
+
+    def __post_init__(self) -> None:
+        if not _DIGEST.fullmatch(self.digest):
+            raise UsageError(f"not the digest of a layer: {self.digest!r:.80}")
+        if not self.folder.is_absolute() or ".." in self.folder.parts:
+            raise UsageError(f"the folder of a layer is not absolute: {str(self.folder)!r:.200}")
 
 
 ChangeKind = Literal["added", "modified", "deleted"]

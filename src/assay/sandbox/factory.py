@@ -202,8 +202,9 @@ class EquippedBackend:
 
 
 def both(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
-    """Merge two specs without duplicates."""
+    """Merge two specs without duplicates; the layer of the second one wins."""
     return SandboxSpec(
         packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
         hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),
+        layer=other.layer or one.layer,
     )

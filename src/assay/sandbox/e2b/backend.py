@@ -29,6 +29,7 @@ from assay.sandbox.e2b.vm import (
     open_machine,
     unreachable,
 )
+from assay.sandbox.layer_copy import fill_from_layer
 from assay.sandbox.native.host.registry import ProcessMark, mark
 from assay.settings.sections import E2BSettings
 
@@ -157,8 +158,9 @@ class E2BBackend:
     ) -> AsyncGenerator[Sandbox]:
         machine = await open_machine(self._settings, equipment, labels())
         self._machines.add(machine)
-        sandbox = E2BSandbox(machine, limits)
+        sandbox = E2BSandbox(machine, limits, layer=equipment.layer)
         try:
+            await fill_from_layer(sandbox, equipment.layer)
             yield sandbox
         finally:
             self._machines.discard(machine)

@@ -39,9 +39,12 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
     Timings,
+    WorkspaceChanges,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
+from assay.contracts.workspace import WorkspaceLayer
 from assay.sandbox.e2b.vm import Machine, act_command, explain, gone
+from assay.sandbox.layer_copy import compare_with_layer
 from assay.sandbox.native.host.supervisor import RawResult, build_result
 from assay.sandbox.native.host.usage_monitor import Usage
 from assay.sandbox.native.kernel.cgroups import GroupUsage
@@ -209,8 +212,11 @@ _MOST_ENTRIES: Final = 500_000
 class E2BSandbox:
     """See `assay.contracts.ports.Sandbox`."""
 
-    def __init__(self, machine: Machine, limits: Limits) -> None:
+    def __init__(
+        self, machine: Machine, limits: Limits, *, layer: WorkspaceLayer | None = None
+    ) -> None:
         self.limits = limits
+        self._layer = layer
         self._machine = machine
         self._turns = anyio.Semaphore(_AT_ONCE)
         self._running: dict[str, _Exchange] = {}
@@ -386,6 +392,9 @@ class E2BSandbox:
 
     async def remove_path(self, path: PurePosixPath) -> None:
         await self._ask("remove", path=str(path))
+
+    async def changes(self) -> WorkspaceChanges:
+        return await compare_with_layer(self, self._layer)
 
 
 def _request_of(program: Program, limits: Limits) -> Frame:

@@ -36,6 +36,7 @@ _MODULES: Final = (
     "contracts/distribution.py",
     "contracts/errors.py",
     "contracts/execution.py",
+    "contracts/workspace.py",
     "sandbox/output.py",
     "sandbox/native/host/files.py",
     "sandbox/native/kernel/libc.py",

@@ -9,7 +9,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -89,7 +89,8 @@ class CachingSandbox(RemoteSandbox):
         self._paying = anyio.Lock()
 
     async def open(self, equipment: SandboxSpec) -> None:
-        self._note("equipment", repr(asdict(equipment)).encode())
+        # The files of a layer are noted when they are written.
+        self._note("equipment", repr(asdict(replace(equipment, layer=None))).encode())
         self._pure = self._pure and not equipment.hosts
         await super().open(equipment)
 

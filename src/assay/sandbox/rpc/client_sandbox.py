@@ -25,8 +25,11 @@ from assay.contracts.execution import (
     OutputChunk,
     Program,
     SandboxSpec,
+    WorkspaceChanges,
 )
 from assay.contracts.ports import OnOutput, Sandbox, ignore_output
+from assay.contracts.workspace import WorkspaceLayer
+from assay.sandbox.layer_copy import compare_with_layer, fill_from_layer
 from assay.sandbox.output import FLOOD_FACTOR, Capture
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
@@ -373,12 +376,15 @@ class RemoteSandbox(_RemoteObject):
         super().__init__(transport, label, limits)
         self._retry_timeout_s = retry_timeout_s
         """How long a program waits for a busy executor."""
+        self._layer: WorkspaceLayer | None = None
 
     async def open(self, equipment: SandboxSpec) -> None:
         """Open the sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
         spec = to_equipment(equipment)
         limits = to_limits(self.limits)
         await self._ask(methods.OPEN_SANDBOX, timeout_s=_OPEN_S, limits=limits, equipment=spec)
+        self._layer = equipment.layer
+        await fill_from_layer(self, equipment.layer)
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
@@ -453,6 +459,9 @@ class RemoteSandbox(_RemoteObject):
 
     async def remove_path(self, path: PurePosixPath) -> None:
         await self._ask(methods.REMOVE_PATH, path=to_path(path))
+
+    async def changes(self) -> WorkspaceChanges:
+        return await compare_with_layer(self, self._layer)
 
 
 class RemoteInterpreter(_RemoteObject):

@@ -19,6 +19,7 @@ from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
+from assay.sandbox.layer_copy import fill_from_layer
 from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan, Tier
 from assay.sandbox.native.host import registry
 from assay.sandbox.native.host.engine import Engine, Workspace
@@ -91,10 +92,15 @@ class NativeBackend:
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
         engine = await self.start()
-        async with self._provisioner.provide(equipment, engine) as provisioning:
+        layer = equipment.layer
+        bare = equipment if layer is None else replace(equipment, layer=None)
+        async with self._provisioner.provide(bare, engine) as provisioning:
             engine, workspace = await self._take_workspace(limits.disk_mb << 20)
-            sandbox = NativeSandbox(engine, self._turns, workspace, limits, provisioning)
+            sandbox = NativeSandbox(
+                engine, self._turns, workspace, limits, provisioning, layer=layer
+            )
             try:
+                await fill_from_layer(sandbox, layer)
                 yield sandbox
             finally:
                 with anyio.CancelScope(shield=True):

@@ -211,18 +211,40 @@ def _walk(folder: int, path: PurePosixPath, depth: int = 0) -> Iterator[FileInfo
     readable = _open(folder, b".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         with os.scandir(readable) as entries:
-            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+            found = [(entry.name, details) for entry in entries if (details := _stat_of(entry))]
         for name, details in found:
             entry_path = path / name
             yield _describe(entry_path, details)
             if stat.S_ISDIR(details.st_mode):
-                below = _open(readable, os.fsencode(name), _FIND)
+                below = _open_if_there(readable, os.fsencode(name))
+                if below is None:
+                    continue
                 try:
-                    yield from _walk(below, entry_path, depth + 1)
+                    with suppress(FileNotFoundError):
+                        yield from _walk(below, entry_path, depth + 1)
                 finally:
                     os.close(below)
     finally:
         os.close(readable)
+
+
+_REPLACED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""A program has removed or replaced a folder since it was listed."""
+
+
+def _stat_of(entry: os.DirEntry[str]) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return entry.stat(follow_symlinks=False)
+    return None
+
+
+def _open_if_there(folder: int, name: bytes) -> int | None:
+    try:
+        return _open(folder, name, _FIND)
+    except OSError as error:
+        if error.errno not in _REPLACED:
+            raise
+    return None
 
 
 def _describe(path: PurePosixPath, details: os.stat_result) -> FileInfo:

@@ -29,8 +29,11 @@ from assay.contracts.execution import (
     PythonCode,
     Reason,
     Timings,
+    WorkspaceChanges,
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
+from assay.contracts.workspace import WorkspaceLayer
+from assay.sandbox.layer_copy import compare_with_layer
 from assay.sandbox.native.guest.jail_mounts import BOX_FOLDERS
 from assay.sandbox.native.guest.jail_spec import TEMPORARY, WORKSPACE
 from assay.sandbox.native.host.branch import BranchPipes, CellRun, Report
@@ -74,11 +77,14 @@ class NativeSandbox:
         workspace: Workspace,
         limits: Limits,
         provisioning: Provisioning = NOTHING,
+        *,
+        layer: WorkspaceLayer | None = None,
     ) -> None:
         self.limits = limits
         self.engine = engine
         self.turns = turns
         self._provisioning = provisioning
+        self._layer = layer
         self._box = workspace.name
         self._workspace = workspace.workspace
         self._folder = engine.scratch / workspace.name if engine.tier == "landlock" else None
@@ -316,6 +322,9 @@ class NativeSandbox:
 
     async def remove_path(self, path: PurePosixPath) -> None:
         await self._in_a_thread(partial(self._files.remove, path))
+
+    async def changes(self) -> WorkspaceChanges:
+        return await compare_with_layer(self, self._layer)
 
 
 def _shorter(limits: Limits, timeout_s: float | None) -> Limits:
