@@ -41,7 +41,7 @@ _EXIT_CODES: Final = {
 
 _NOT_WRITTEN: Final = (
     "nothing is written into {folder}: without a terminal, Assay cannot ask\n"
-    "hint: add --yes next time; `assay show --files FOLDER` writes the files of this run"
+    "hint: `assay apply {run}` writes them; --yes writes them without asking"
 )
 _LAST_OPTIONS: Final = option_group(
     click.option(
@@ -348,7 +348,7 @@ def _confirm(stage: _RunDisplay, *, unasked: bool) -> Callable[[str], bool]:
             return True
         with stage.view.aside() if stage.view else nullcontext(), interruptible():
             if not sys.stdin.isatty() or not sys.stderr.isatty():
-                click.echo(_NOT_WRITTEN.format(folder=folder), err=True)
+                click.echo(_NOT_WRITTEN.format(folder=folder, run=stage.run_id), err=True)
                 return False
             return click.confirm(f"Write the accepted files into {folder}?", default=True, err=True)
 

@@ -10,12 +10,11 @@ import click
 
 from assay.cli.options import FOLDER, JSON_ARRAY, JSON_OBJECT, YES, to_json
 from assay.cli.terminal import confirm
-from assay.contracts.errors import JournalError, UsageError
+from assay.contracts.errors import JournalError
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from assay.contracts.workspace import Tree
     from assay.storage.journal import RecordedEvent
     from assay.storage.run_store import Run, RunStore, RunSummary
 
@@ -148,53 +147,27 @@ def show(name: str, *, as_json: bool, events: bool, files: Path | None) -> None:
 
 
 def _write_files(store: "RunStore", run: "Run", folder: Path) -> None:
+    from assay.runs.stored_result import stored_result
     from assay.storage.read_workspace import write_tree
 
-    before, after = _states(run)
-    tree = after or before
-    if tree is None:
-        raise UsageError(
-            f"the run {run.id!r} has no files yet", hint=f"`assay resume {run.id}` continues it"
-        )
+    result = stored_result(run)
+    _, tree = result.trees(run.id)
     write_tree(folder, tree)
     accepted = store.summary(run.id).status == "accepted"
-    what = "accepted" if accepted else "best" if after else "untouched"
+    what = "accepted" if accepted else "best" if result.after else "untouched"
     click.echo(f"wrote the {what} state, {len(tree.files)} files, to {folder}")
-
-
-def _states(run: "Run") -> "tuple[Tree | None, Tree | None]":
-    """Return the files before the run, and the best files since then, if any."""
-    from assay.contracts.events import FilesChanged, RunEnded, RunStarted
-    from assay.storage.blob_store import BlobStore
-    from assay.storage.journal import read_events
-
-    before, after = "", ""
-    for recorded in read_events(run.folder):
-        match recorded.event:
-            case RunStarted(tree=tree):
-                before = tree
-            case FilesChanged(tree=tree):
-                after = tree
-            case RunEnded(outcome=outcome):
-                after = outcome.tree
-            case _:
-                pass
-    blobs = BlobStore(run.folder)
-    return (
-        blobs.load(before) if before else None,
-        blobs.load(after) if after and after != before else None,
-    )
 
 
 def _diff(run: "Run") -> str:
     """Return the diff of a run, or a comment on why there is none."""
+    from assay.runs.stored_result import stored_result
     from assay.text.diffs import unified_diff
 
     try:
-        before, after = _states(run)
+        result = stored_result(run)
     except JournalError as error:
         return f"# the files cannot be shown: {error}\n"
-    return unified_diff(before, after) if before and after else ""
+    return unified_diff(result.before, result.after) if result.before and result.after else ""
 
 
 def _run_fields(

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import anyio
@@ -25,9 +24,15 @@ from assay.contracts.messages import ModelInfo, Usage
 from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree, Withheld
 from assay.models.open import OpenOptions, build_meter
+from assay.runs.delivery import (
+    CERTIFICATE,
+    DELIVERED,
+    check_certificate_folder,
+    destination,
+    write_result,
+)
 from assay.runs.request import RunCallbacks, limits_of, resolve_request, spec_of
 from assay.settings.load import BudgetSettings, SandboxSettings, Settings
-from assay.storage.apply_changes import write_changes
 from assay.storage.certificates import (
     Proof,
     build_certificate,
@@ -55,8 +60,6 @@ PRISTINE: Final = "pristine"
 """The workspace at the start of the run."""
 MODEL: Final = "model"
 """The model: a resumed run keeps it, even if `auto` would select another one now."""
-DELIVERED: Final = "delivered"
-"""The path of the certificate, set after delivery: a resumed run does not deliver twice."""
 PACKAGES: Final = "packages"
 """The exact package versions for the sandboxes of this run."""
 REPLIES: Final = "reply:"
@@ -68,8 +71,6 @@ WITHHELD: Final = TypeAdapter(tuple[Withheld, ...])
 _N = TypeVar("_N", int, float)
 
 CHECKPOINTS: Final = "checkpoints.sqlite"
-CERTIFICATES: Final = ".assay"
-_CERTIFICATE: Final = "certificate.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,13 +215,7 @@ async def _read_untouched(request: RunRequest) -> Tree:
             f"there is no folder {str(workspace)!r}",
             hint="create it, or name one that exists",
         )
-    certificates = workspace / CERTIFICATES
-    if certificates.is_symlink() or (certificates.exists() and not certificates.is_dir()):
-        raise UsageError(
-            f"{str(certificates)!r} is a link or a file; certificates are written into a folder "
-            "there",
-            hint="move it away",
-        )
+    check_certificate_folder(workspace)
     if not os.access(workspace, os.W_OK | os.X_OK):
         raise UsageError(
             f"the workspace {str(workspace)!r} cannot be written",
@@ -295,7 +290,7 @@ async def _open_deps(
             screening=request.screening,
             memory=memory,
             memory_use=request.memory,
-            workspace=str(_destination(run).absolute()),
+            workspace=str(destination(run).absolute()),
         )
 
 
@@ -321,11 +316,6 @@ def _left(what: str, cap: int | None, used: int) -> int | None:
     if cap is not None and cap <= used:
         raise BudgetExceededError(f"the {what} of this run are used up")
     return None if cap is None else cap - used
-
-
-def _destination(run: Run) -> Path:
-    """Return the folder for accepted files."""
-    return run.request.workspace or run.request.parent / run.id
 
 
 async def _deliver(
@@ -365,19 +355,9 @@ async def _deliver(
     )
     key = signing_key(settings.state_dir)
     certificate = await anyio.to_thread.run_sync(build_certificate, proof, key)
-    workspace, folder = run.request.workspace, _destination(run)
-    path = run.folder / _CERTIFICATE
-    if workspace is None or callbacks.confirm(str(workspace.absolute())):
-        if workspace is None:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(
-                    f"the folder {str(folder)!r} cannot be made: {error.strerror}",
-                    hint="`assay show RUN --files DIR` writes the result to another one",
-                ) from error
-        await anyio.to_thread.run_sync(write_changes, folder, deps.pristine, tree)
-        path = folder / CERTIFICATES / f"{run.id}.certificate.json"
+    workspace, path = run.request.workspace, run.folder / CERTIFICATE
     await anyio.to_thread.run_sync(write_certificate, path, certificate)
+    if workspace is None or callbacks.confirm(str(workspace.absolute())):
+        path = await write_result(run, deps.journal, deps.pristine, tree)
     await deps.journal.keep(DELIVERED, {"certificate": str(path)})
     return str(path)

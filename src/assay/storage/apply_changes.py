@@ -5,12 +5,13 @@ before any file of the user changes.
 """
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -25,16 +26,25 @@ _OF_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NAMED: Final = 8
 _ELSEWHERE: Final = "`assay show RUN --files DIR` writes the result to a new folder"
 _EXECUTE: Final = 0o111
+_NAME_CHARS: Final = 24
 
 
 def write_changes(
-    folder: Path, before: Tree, after: Tree, *, replace: bool = False, hint: str = _ELSEWHERE
+    folder: Path,
+    before: Tree,
+    after: Tree,
+    *,
+    replace: bool = False,
+    hint: str = _ELSEWHERE,
+    owner: str = "",
+    modes: Mapping[PurePosixPath, int] | None = None,
 ) -> tuple[FileChange, ...]:
     """Apply the difference of two trees to a folder; returns the changes.
 
     A file with the new content already is left unchanged, so that a repeat after a crash works.
     Empty folders are removed. `replace` overwrites files that differ from `before`; links and
-    folders are never overwritten.
+    folders are never overwritten. A repeat with the same `owner` removes temporary files that a
+    killed process has left. `modes` are the permissions of files that get their old content back.
 
     Raises:
         UsageError: If a file to change differs from `before`, a link or a folder is in the way, or
@@ -48,7 +58,16 @@ def write_changes(
             f"the workspace {str(folder)!r} cannot be used: {error.strerror}", hint=hint
         ) from error
     try:
-        writing = _Writing(root=root, before=before, after=after, replace=replace, hint=hint)
+        writing = _Writing(
+            root=root,
+            before=before,
+            after=after,
+            replace=replace,
+            hint=hint,
+            owner=owner,
+            modes=modes or {},
+        )
+        writing.clean(changes)
         writing.check(changes)
         try:
             with writing.staged(changes) as staged:
@@ -86,6 +105,23 @@ class _Writing:
     after: Tree
     replace: bool
     hint: str
+    owner: str
+    modes: Mapping[PurePosixPath, int] = field(default_factory=dict[PurePosixPath, int])
+
+    def clean(self, changes: tuple[FileChange, ...]) -> None:
+        """Remove the temporary files of an earlier process with the same owner."""
+        if not self.owner:
+            return
+        for change in changes:
+            for parent in () if _leads_out(change.path) else change.path.parents:
+                with suppress(OSError), self._folder(parent) as folder:
+                    os.unlink(self._staged_name(change.path), dir_fd=folder)
+
+    def _staged_name(self, path: PurePosixPath) -> str:
+        if not self.owner:
+            return f"{STAGED}{secrets.token_hex(8)}"
+        known = hashlib.sha256(os.fsencode(f"{self.owner}\0{path}")).hexdigest()
+        return f"{STAGED}{known[:_NAME_CHARS]}"
 
     def check(self, changes: tuple[FileChange, ...]) -> None:
         """Raise before any write if the folder is not in the expected state."""
@@ -106,7 +142,7 @@ class _Writing:
 
     def _trouble(self, change: FileChange, deleted: set[PurePosixPath]) -> str:
         path = change.path
-        if path.is_absolute() or ".." in path.parts or not path.parts:
+        if _leads_out(path):
             return "leads out of the folder"
         try:
             with self._folder(path.parent) as folder:
@@ -160,7 +196,7 @@ class _Writing:
 
     def _stage(self, path: PurePosixPath) -> _Staged:
         shall_be = self.after.files[path]
-        name = f"{STAGED}{secrets.token_hex(8)}"
+        name = self._staged_name(path)
         with ExitStack() as stack:
             place = path.parent
             while True:
@@ -180,6 +216,8 @@ class _Writing:
                 write_all(descriptor, shall_be.content)
                 if found is not None:
                     _take_after(descriptor, found, executable=shall_be.executable)
+                if (given := self.modes.get(path)) is not None:
+                    os.fchmod(descriptor, given)
                 os.fsync(descriptor)
             except BaseException:
                 os.unlink(name, dir_fd=folder)
@@ -218,18 +256,42 @@ class _Writing:
                 os.rename(one.name, one.path.name, src_dir_fd=source, dst_dir_fd=target)
                 os.fsync(target)
 
-    @contextmanager
-    def _folder(self, path: PurePosixPath) -> Generator[int]:
-        """Open a folder below the root, one name at a time, so that no link is followed."""
-        descriptor = os.dup(self.root)
+    def _folder(self, path: PurePosixPath) -> AbstractContextManager[int]:
+        return _opened_below(self.root, path)
+
+
+def _leads_out(path: PurePosixPath) -> bool:
+    return path.is_absolute() or ".." in path.parts or not path.parts
+
+
+def read_modes(folder: Path, paths: Iterable[PurePosixPath]) -> dict[PurePosixPath, int]:
+    """Return the permissions of those paths that are regular files and behind no link."""
+    modes: dict[PurePosixPath, int] = {}
+    with suppress(OSError):
+        root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for name in path.parts:
-                inner = os.open(name, _IN_FOLDER, dir_fd=descriptor)
-                os.close(descriptor)
-                descriptor = inner
-            yield descriptor
+            for path in paths:
+                with suppress(OSError), _opened_below(root, path.parent) as parent:
+                    status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        modes[path] = stat.S_IMODE(status.st_mode)
         finally:
+            os.close(root)
+    return modes
+
+
+@contextmanager
+def _opened_below(root: int, path: PurePosixPath) -> Generator[int]:
+    """Open a folder below the root, one name at a time, so that no link is followed."""
+    descriptor = os.dup(root)
+    try:
+        for name in path.parts:
+            inner = os.open(name, _IN_FOLDER, dir_fd=descriptor)
             os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _look(folder: int, name: str) -> _Found | None:

@@ -259,6 +259,21 @@ def write_certificate(path: Path, certificate: Certificate) -> None:
         content = json.dumps(fields, indent=2, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
         content = json.dumps(fields, indent=2).encode() + b"\n"
+    _place(path, content)
+
+
+def copy_certificate(source: Path, target: Path) -> None:
+    """Copy a certificate byte for byte; raises as `write_certificate` does."""
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"the certificate {str(source)!r} cannot be read: {error.strerror}"
+        ) from error
+    _place(target, content)
+
+
+def _place(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.parent.is_symlink():
