@@ -192,7 +192,10 @@ def act(work: Callable[..., Awaitable[Delivery]], parent: Path) -> Delivery:
     ("first", "second", "end"), [(apply_run, apply_run, AFTER), (apply_run, undo_run, BEFORE)]
 )
 def test_a_write_that_is_killed_at_any_moment_is_finished_or_taken_back(
-    tmp_path: Path, first: Callable[..., Awaitable[Delivery]], second: Callable[..., Awaitable[Delivery]], end: Tree
+    tmp_path: Path,
+    first: Callable[..., Awaitable[Delivery]],
+    second: Callable[..., Awaitable[Delivery]],
+    end: Tree,
 ) -> None:
     number, killed = 1, True
     while killed:
