@@ -271,9 +271,7 @@ def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble
     for text in _texts(report):
         for found in _MODULE.finditer(text):
             name = found[1].partition(".")[0]
-            if _is_of_the_project(name, tree) or _is_named(name, statement):
-                continue
-            if name not in _WELL_KNOWN and not _is_declared(name, tree):
+            if _is_named(name, statement) or not is_third_party(name, tree):
                 continue
             package = _DISTRIBUTIONS.get(name, name)
             return Trouble(
@@ -314,6 +312,12 @@ def _is_of_the_project(name: str, tree: Tree) -> bool:
             return True
     own = re.compile(rf"""^\s*name\s*=\s*["']?{_spelling(name)}["']?\s*$""", re.MULTILINE)
     return any(own.search(text) for text in _declarations(tree))
+
+
+def is_third_party(name: str, tree: Tree) -> bool:
+    """Whether an imported module belongs to a package that the workspace does not contain."""
+    known = name in _WELL_KNOWN or _is_declared(name, tree)
+    return known and not _is_of_the_project(name, tree)
 
 
 def _is_declared(name: str, tree: Tree) -> bool:

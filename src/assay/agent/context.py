@@ -5,8 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assay.agent.prompt_builder import first_message, room_for_files
-from assay.agent.state import OBSERVATIONS, REPLY, Plan, RunState
+from assay.agent.feedback import first_failing
+from assay.agent.instructions import ProjectInstructions
+from assay.agent.prompt_builder import first_message, room_for_files, whole_file_message
+from assay.agent.state import OBSERVATIONS, REPLY, Attempt, Plan, RunState
 from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
 from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
 from assay.contracts.goal import MemoryUse, Policy, RunLimits, RunSpec
@@ -23,6 +25,7 @@ from assay.contracts.ports import (
     Tool,
 )
 from assay.contracts.workspace import Tree
+from assay.text.diffs import unified_diff
 from assay.verify.spec import Observation, VerificationSpec
 from assay.verify.verifier import Verifier
 
@@ -45,6 +48,7 @@ class RunDeps:
     memory_use: MemoryUse
     equipment: SandboxSpec = DEFAULT_SPEC
     """The packages and hosts of the sandboxes, for the prompt."""
+    instructions: ProjectInstructions = ProjectInstructions()
     workspace: str = ""
     """The name of the workspace folder for the user."""
     clock: Callable[[], float] = time.monotonic
@@ -151,12 +155,39 @@ class StepContext:
             baseline_timeout_s=spec.limits.baseline_timeout_s or RunLimits().baseline_timeout_s,
         )
 
-    def first_message(self, plan: Plan, tree: Tree, *, tried: tuple[str, ...] = ()) -> str:
-        """Return the first message of a prompt: the goal, the files and all that is known."""
+    def first_message(
+        self,
+        plan: Plan,
+        tree: Tree,
+        *,
+        tried: tuple[str, ...] = (),
+        base: Attempt | None = None,
+    ) -> str:
+        """Return the first message of a prompt: the goal, and where the work begins.
+
+        `base` is the attempt whose files are in `tree`: its failures are in the feedback, which
+        follows this message, so this message has its change and the source of its failing tests.
+        """
         deps = self.deps
-        room = room_for_files(deps.model.info)
+        goal, room = deps.spec.goal, room_for_files(deps.model.info)
+        if deps.small:
+            return whole_file_message(goal, plan, tree, max_chars=room, equipment=deps.equipment)
+        change = ""
+        if base is not None and base.reports:
+            failing = first_failing(base.reports)
+            plan = replace(plan, fails_now="", failing=failing)
+            change = unified_diff(
+                deps.pristine.without(plan.protected), tree.without(plan.protected)
+            )
         return first_message(
-            deps.spec.goal, plan, tree, max_chars=room, equipment=deps.equipment, tried=tried
+            goal,
+            plan,
+            tree,
+            max_chars=room,
+            equipment=deps.equipment,
+            instructions=deps.instructions,
+            change=change,
+            tried=tried,
         )
 
     async def lessons(self, cue: RecallQuery, *, attempt: int, most: int) -> tuple[str, ...]:

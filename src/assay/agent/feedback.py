@@ -6,6 +6,7 @@ its origin.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from assay.contracts.verdict import CheckReport, TestResult, TestStatus
@@ -19,6 +20,8 @@ from assay.text.formatting import (
 
 FAILING: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
 _MAX_CHARS: Final = 240
+_KEPT: Final = 20
+_KEPT_CHARS: Final = 3_000
 _KIND: Final = re.compile(
     r"^(?:E\s+)?(?P<kind>(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Warning|Failure))"
     r"(?:\s\[\w+\])?(?::|$)",
@@ -74,6 +77,18 @@ def signatures(reports: tuple[CheckReport, ...]) -> frozenset[str]:
     return frozenset(found)
 
 
+def first_failing(reports: Iterable[CheckReport]) -> tuple[TestResult, ...]:
+    """Return the first failing tests, one of each kind of failure before the others of a kind."""
+    failing = [test for report in reports for test in report.tests if test.status in FAILING]
+    firsts = {signature_of(test): test for test in reversed(failing)}
+    leading = [test for test in failing if any(test is each for each in firsts.values())]
+    rest = [test for test in failing if not any(test is each for each in leading)]
+    return tuple(
+        replace(test, detail=cut_middle(test.detail, max_chars=_KEPT_CHARS))
+        for test in (*leading, *rest)[:_KEPT]
+    )
+
+
 def normalise(text: str, *, keep_quoted: bool = False) -> str:
     """Return a message without the parts that differ between occurrences."""
     text = normalise_temporary_paths(normalise_addresses(text))
@@ -112,7 +127,7 @@ def _signature_of_ending(report: CheckReport) -> str:
     return f"{report.runner}: {normalise(report.explanation)}: {said}"[:_MAX_CHARS]
 
 
-__all__ = ["describe_reports", "signature_of", "signatures"]
+__all__ = ["describe_reports", "first_failing", "signature_of", "signatures"]
 
 _FULL: Final = 3
 """Failures with full details; more of them distract from the first."""

@@ -289,7 +289,8 @@ async def proven_snippets(context: StepContext, plan: Plan) -> tuple[Snippet, ..
     """Recall snippets that may serve the goal, and return those whose tests pass again."""
     deps = context.deps
     tree = await deps.journal.load_tree(plan.pristine)
-    wanted = [name for path in plan.targets for name in names_wanted(plan.protected, path, tree)]
+    paths = dict.fromkeys((*plan.targets, *plan.related))
+    wanted = [name for path in paths for name in names_wanted(plan.protected, path, tree)]
     cue = RecallQuery(moment="plan", goal=deps.spec.goal, text=" ".join(wanted))
 
     async def really() -> Mapping[str, Any]:

@@ -10,7 +10,14 @@ from assay.contracts.events import ActionKind
 from assay.contracts.goal import RunResult
 from assay.contracts.lessons import Snippet
 from assay.contracts.messages import Message, Reply, Usage
-from assay.contracts.verdict import CheckReport, Finding, Grade, TestMatrix, Verdict
+from assay.contracts.verdict import (
+    CheckReport,
+    Finding,
+    Grade,
+    TestMatrix,
+    TestResult,
+    Verdict,
+)
 from assay.verify.spec import Observation
 
 
@@ -23,8 +30,12 @@ class Plan:
     checks: tuple[str, ...] = ()
     protected: tuple[PurePosixPath, ...] = ()
     most: Grade = Grade.PROVEN
+    related: tuple[PurePosixPath, ...] = ()
+    """Files that the tests import, existing or missing, to select what the model sees first."""
     fails_now: str = ""
     """The failures of the checks on the existing files."""
+    failing: tuple[TestResult, ...] = ()
+    """The first tests that fail on the existing files; the model receives their source."""
     hangs: bool = False
     """Whether a check hung on the original files."""
     judged_by_model: bool = False

@@ -1,7 +1,7 @@
-"""The files of a run: guessed targets, test sources, and the rules for changes.
+"""The files of a run: files to write, files that tests import, and the rules for changes.
 
-Target files are guessed from the goal, its tests and the allowed globs. The rules for changes
-are stated in the prompt and enforced by the verifier.
+Files to write are named by the allowed globs or the goal, or are stubs that the tests import. The
+rules for changes are stated in the prompt and enforced by the verifier.
 """
 
 import ast
@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
+from assay.agent.baseline import is_third_party
 from assay.agent.edits.apply import MayChange
 from assay.contracts.goal import RunSpec
 from assay.contracts.workspace import Tree, TreeFile
@@ -29,29 +30,98 @@ _NOT_OURS: Final = frozenset(
 _PACKAGE: Final = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*package\.json")
 _WILD: Final = frozenset("*?[")
 _MOST: Final = 6
+_MOST_IMPORTED: Final = 64
+_STUB_CHARS: Final = 4_000
+_STUB_MARK: Final = re.compile(
+    r"\b(?:todo|unimplemented)!\(|not (?:yet )?implemented|(?:remove|delete) this (?:line|statement)"
+    r"|please implement",
+    re.IGNORECASE,
+)
+_NO_CODE: Final = (ast.Pass, ast.Expr, ast.Raise, ast.Import, ast.ImportFrom)
+"""Statements of a function or module that is still to be written."""
 
 
 def find_targets(
     statement: str,
     tree: Tree,
     *,
+    tests: tuple[PurePosixPath, ...],
     protected: tuple[PurePosixPath, ...],
     allowed: tuple[str, ...],
+    guess: bool,
 ) -> tuple[PurePosixPath, ...]:
-    """Return the files that the run will probably write, the most likely first; may be empty."""
+    """Return the files that the run will write, the most likely first; may be empty.
+
+    They are named by the allowed globs or the goal, or are stubs that the tests import. With
+    `guess`, all files that the tests import count: models that reply with whole files need them.
+    """
     named = [PurePosixPath(glob) for glob in allowed if not _WILD & set(glob)]
     if named:
         return tuple(dict.fromkeys(named))
-    found: dict[PurePosixPath, None] = {}
-    for test in protected:
-        found.update(dict.fromkeys(_wanted_by(test, tree)))
+    wanted = find_imported(tests, tree)
+    found = dict.fromkeys(path for path in wanted if guess or is_stub(path, tree))
     imported = bool(found)
-    for path in _in_words(statement):
+    for written in _in_words(statement):
+        path = in_tree(written, tree) or written
         # Existing text files are input; files that the tests import are output.
         if path.suffix in {".txt", ".md"} and (imported or path in tree.files):
             continue
         found.setdefault(path)
     return tuple(path for path in found if path not in protected)[:_MOST]
+
+
+def find_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> tuple[PurePosixPath, ...]:
+    """Return the first files that tests import or start, in the tests' order.
+
+    A module that is missing counts unless it belongs to a package of others.
+    """
+    found: dict[PurePosixPath, None] = {}
+    foreign: dict[str, bool] = {}
+    for path in (path for test in tests for path in _wanted_by(test, tree)):
+        top = path.parts[0].removesuffix(".py") if path.suffix == ".py" else ""
+        if top and path not in tree.files:
+            if top not in foreign:
+                foreign[top] = is_third_party(top, tree)
+            if foreign[top]:
+                continue
+        found.setdefault(path)
+        # The tests of a large repository import thousands of files.
+        if len(found) >= _MOST_IMPORTED:
+            break
+    return tuple(found)
+
+
+def in_tree(written: PurePosixPath, tree: Tree) -> PurePosixPath | None:
+    """Return the file that a path names in full, or by its end if only one file ends so."""
+    if written in tree.files:
+        return written
+    ends = written.parts
+    found = [path for path in tree.files if path.parts[-len(ends) :] == ends]
+    return found[0] if len(found) == 1 else None
+
+
+def is_stub(path: PurePosixPath, tree: Tree) -> bool:
+    """Whether a file exists and its functions are still to be written."""
+    text = tree.text(path)
+    if text is None or len(text) > _STUB_CHARS or path.name == "__init__.py":
+        return False
+    if path.suffix != ".py":
+        return bool(_STUB_MARK.search(text))
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    functions = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    if functions:
+        return all(isinstance(part, _NO_CODE) for node in functions for part in node.body)
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
+    rest = [node for node in module.body if not isinstance(node, ast.ClassDef)]
+    rest += [part for node in classes for part in node.body]
+    return all(isinstance(node, _NO_CODE) for node in rest)
 
 
 def only_imported(tests: tuple[PurePosixPath, ...], tree: Tree) -> frozenset[PurePosixPath]:
@@ -106,9 +176,13 @@ def _wanted_by(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
 
 
 def _wanted_by_python(test: PurePosixPath, tree: Tree) -> Iterator[PurePosixPath]:
-    for module, _ in _imports_of(tree.files[test]):
-        if path := module_file(module, test, tree):
-            yield path
+    for module, names in _imports_of(tree.files[test]):
+        inner = [module_file(f"{module}.{name}", test, tree) for name in names]
+        modules = [path for path in inner if path in tree.files]
+        # `from package import module` wants the module, everything else the package.
+        if len(modules) < len(names) or not names:
+            modules.append(module_file(module, test, tree))
+        yield from filter(None, modules)
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from typing import Final
 from assay.agent.baseline import hanging, trouble_in
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import WriteFile
-from assay.agent.feedback import describe_reports
+from assay.agent.feedback import describe_reports, first_failing
 from assay.agent.prompt_builder import (
     prompt,
     system,
@@ -26,7 +26,7 @@ from assay.agent.snippets import proven_snippets
 from assay.agent.state import Plan, RunState
 from assay.agent.steps.finish import end
 from assay.agent.strategy import first_step
-from assay.agent.target_files import find_targets, named_in_words
+from assay.agent.target_files import find_imported, find_targets, named_in_words
 from assay.contracts.errors import UsageError
 from assay.contracts.events import ChecksWritten, Planned
 from assay.contracts.goal import RunSpec
@@ -156,6 +156,7 @@ _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 _MOST_STEPS: Final = 6
 _MOST_LESSONS: Final = 3
 _PLAN_TOKENS: Final = 600
+_MOST_RELATED: Final = 40
 _TROUBLE_CHARS: Final = 3_000
 _HANGS: Final = (
     "a check does not end within {s:g} s on the untouched files; if it is only slow, "
@@ -200,11 +201,18 @@ async def _decided(context: StepContext) -> Plan:
     found = find_tests(tree)
     named = _named_in(spec, tree)
     protected = tuple(dict.fromkeys((*spec.protected, *named, *found)))
+    tests = spec.protected or tuple(path for path in named if path in found) or protected
     targets = find_targets(
-        spec.goal, tree, protected=spec.protected or protected, allowed=spec.allowed
+        spec.goal,
+        tree,
+        tests=tests,
+        protected=protected,
+        allowed=spec.allowed,
+        guess=deps.small,
     )
     plan = Plan(
         targets=targets,
+        related=find_imported(tests, tree)[:_MOST_RELATED],
         protected=protected,
         pristine=await deps.journal.store_tree(tree),
         checks=spec.checks or checks_for(spec.protected, tree) if _decides(context) else (),
@@ -279,12 +287,14 @@ async def _with_baseline(context: StepContext, plan: Plan) -> Plan:
     hangs = hanging(reports)
     if all(report.passed for report in reports):
         return plan
-    if not hangs and not any(path in deps.pristine.files for path in plan.targets):
+    exists = any(path in deps.pristine.files for path in plan.targets)
+    if deps.small and not hangs and not exists:
+        # Before its file exists, a failure tells a small model nothing.
         return plan
     said = describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
     if hangs:
         said = f"The check hangs on the untouched files.\n{said}"
-    return replace(plan, fails_now=said, hangs=bool(hangs))
+    return replace(plan, fails_now=said, failing=first_failing(reports), hangs=bool(hangs))
 
 
 async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
@@ -293,11 +303,10 @@ async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
     if deps.small:
         names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"
         return (f"write {names}", *(f"pass: {check}" for check in plan.checks))
-    known = Plan(targets=plan.targets, protected=plan.protected)
     request = Request(
         messages=(
             system(prompt("plan")),
-            user(context.first_message(known, deps.pristine)),
+            user(context.first_message(plan, await deps.journal.load_tree(plan.pristine))),
         ),
         max_output_tokens=_PLAN_TOKENS,
     )

@@ -147,7 +147,8 @@ def _messages(
         failing = [test for report in attempt.reports for test in report.tests if not test.passed]
         cause = attempt.complaint or (failing[0].message if failing else "it was not accepted")
         tried.append(f"attempt {attempt.number}: {len(failing)} tests fail; {trim(cause)[:200]}")
-    first = context.first_message(state.plan, tree, tried=tuple(tried))
+    base = state.attempt(step.base) if step.action == "fresh" else None
+    first = context.first_message(state.plan, tree, tried=tuple(tried), base=base)
     return (
         system(prompt("loop", protocol=protocol)),
         user(f"{first}\n\n{feedback}" if feedback else first),

@@ -1,0 +1,255 @@
+"""Describe the files of a workspace for the first message: a listing, or a map of a large tree.
+
+The map has folders with counts, and the definitions most related to the goal, the failing tests
+and their tracebacks. Its cost is limited: only files with matching names or text are parsed.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Final
+
+from assay.agent.definitions import MAX_BYTES, SOURCE_SUFFIXES, Definition, find_definitions
+from assay.contracts.workspace import Tree
+from assay.text.formatting import count
+
+_LISTED_FILES: Final = 80
+_SHARE_OF_FOLDERS: Final = 0.35
+_MOST_FOLDERS: Final = 40
+_SUFFIXES_OF_A_FOLDER: Final = 3
+_DEEP: Final = 2
+_SPLIT_ABOVE: Final = 200
+"""Folders with more files are split into their folders."""
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][\w.]*[\w]")
+_WORD: Final = re.compile(r"[A-Za-z]{4,}")
+_PARTS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_COMMON_WORDS: Final = """
+about after again also always another args assert because been before being both bool bytes call
+called calls case change check class code data default dict does each else error errors every
+example exception expected fail fails failing false file files fix float from function given goal
+have import into instead item items keep kwargs keys length like list make makes method methods
+must name names need never none number object only other pass passes path pytest python raise
+raises return returns same self should some string such sure test tests text than that their them
+then there these they this those true tuple type unittest used using value values version when
+where which while will with without work works write
+"""
+_COMMON: Final = frozenset(_COMMON_WORDS.split())
+_NAME_WEIGHT: Final = 4.0
+"""The weight of a word that looks like an identifier."""
+_WORD_WEIGHT: Final = 1.0
+_MOST_NAMES: Final = 16
+"""Identifiers that are searched for in the content of files."""
+_READ_BYTES: Final = 96 << 20
+"""The content of files that is searched, over all files."""
+_PARSED_FILES: Final = 24
+_SHOWN_FILES: Final = 12
+_SHOWN_DEFINITIONS: Final = 14
+_LEADING_WEIGHT: Final = 12.0
+"""The weight of a file to which a traceback or an import of a failing test leads."""
+_TEST_SHARE: Final = 0.15
+
+
+def describe_tree(
+    tree: Tree,
+    *,
+    words: Mapping[str, float],
+    leading: Iterable[PurePosixPath] = (),
+    shown: frozenset[PurePosixPath] = frozenset(),
+    tests: frozenset[PurePosixPath] = frozenset(),
+    max_chars: int,
+) -> list[str]:
+    """Return the sections that describe the tree; none if every file is in `shown`.
+
+    `words` come from `words_of`. `leading` are files that the failures or the tests lead to.
+    """
+    others = sorted(path for path in tree.files if path not in shown)
+    if not others:
+        return []
+    listing = "\n".join(f"- `{path}`" for path in others)
+    if len(others) <= _LISTED_FILES and len(listing) <= max_chars:
+        title = "Other files in the workspace" if shown else "Files in the workspace"
+        parts = [f"# {title}\n{listing}"]
+    else:
+        room = int(max_chars * _SHARE_OF_FOLDERS)
+        folders = _describe_folders(tree, max_chars=room)
+        parts = [f"# The workspace: {count(len(tree.files), 'file')}\n{folders}"]
+    room = max_chars - sum(map(len, parts))
+    ranked = _rank(tree, words, leading=tuple(leading), shown=shown, tests=tests)
+    related = _describe_definitions(tree, ranked, words, max_chars=room)
+    if related:
+        parts.append(f"# Definitions that may be related, with their lines\n{related}")
+    return parts
+
+
+def words_of(texts: Iterable[str], *, names: Iterable[str] = ()) -> dict[str, float]:
+    """Return the words of texts with weights: identifiers count more than ordinary words.
+
+    `names` are identifiers already, such as those that a failing test uses.
+    """
+    found: dict[str, float] = {}
+    for text in texts:
+        for match in _IDENTIFIER.finditer(text):
+            whole = match[0].rstrip(".")
+            for name in whole.split("."):
+                if _looks_like_code(name, alone=name == whole):
+                    found[name] = max(found.get(name, 0.0), _NAME_WEIGHT)
+        for match in _WORD.finditer(text):
+            word = match[0].lower()
+            if word not in _COMMON:
+                found.setdefault(word, _WORD_WEIGHT)
+    for name in names:
+        if len(name) > 2 and name.lower() not in _COMMON:  # noqa: PLR2004 - shorter: no information
+            found[name] = _NAME_WEIGHT
+    return found
+
+
+def _looks_like_code(name: str, *, alone: bool) -> bool:
+    if len(name) < 3 or name.lower() in _COMMON:  # noqa: PLR2004 - shorter names are everywhere
+        return False
+    mixed = name != name.lower() and name[1:] != name[1:].lower()
+    return not alone or "_" in name.strip("_") or (mixed and name != name.upper())
+
+
+def _describe_folders(tree: Tree, *, max_chars: int) -> str:
+    """Return a line for each folder with its number of files; large folders are split."""
+    direct: Counter[PurePosixPath] = Counter()
+    suffixes: dict[PurePosixPath, Counter[str]] = {}
+    below: Counter[PurePosixPath] = Counter()
+    for path in tree.files:
+        direct[path.parent] += 1
+        suffix = path.suffix or path.name
+        for folder in list(path.parents)[-1 - _DEEP - 1 :]:
+            below[folder] += 1
+            suffixes.setdefault(folder, Counter())[suffix] += 1
+    rows = [_describe_root(tree)]
+    folders = sorted(
+        folder
+        for folder in below
+        if folder.parts
+        and all(below[above] > _SPLIT_ABOVE or len(above.parts) == 0 for above in folder.parents)
+    )
+    # The largest folders are the most likely to be worth a line.
+    kept = set(sorted(folders, key=lambda folder: -below[folder])[:_MOST_FOLDERS])
+    for folder in folders:
+        if folder in kept:
+            kinds = suffixes[folder].most_common(_SUFFIXES_OF_A_FOLDER)
+            named = ", ".join(f"{number} {suffix}" for suffix, number in kinds)
+            indent = "  " * (len(folder.parts) - 1)
+            rows.append(f"{indent}- `{folder}/`: {count(below[folder], 'file')} ({named})")
+    text = ""
+    for number, row in enumerate(rows):
+        if len(text) + len(row) > max_chars and number:
+            return f"{text}- and {count(len(rows) - number, 'folder')} more"
+        text += f"{row}\n"
+    left = len(folders) - len(kept)
+    return text.rstrip() + (f"\n- and {count(left, 'folder')} more" if left else "")
+
+
+def _describe_root(tree: Tree) -> str:
+    names = sorted(str(path) for path in tree.files if len(path.parts) == 1)
+    more = f" and {len(names) - _MOST_FOLDERS} more" if len(names) > _MOST_FOLDERS else ""
+    listed = ", ".join(f"`{name}`" for name in names[:_MOST_FOLDERS])
+    return f"- at the root: {listed or 'no files'}{more}"
+
+
+def _rank(
+    tree: Tree,
+    words: Mapping[str, float],
+    *,
+    leading: tuple[PurePosixPath, ...],
+    shown: frozenset[PurePosixPath],
+    tests: frozenset[PurePosixPath],
+) -> list[PurePosixPath]:
+    """Return the files whose definitions are worth showing, the most related first."""
+    scores: defaultdict[PurePosixPath, float] = defaultdict(float)
+    lowered = {word.lower(): weight for word, weight in words.items()}
+    sources = [
+        path
+        for path, file in tree.files.items()
+        if path.suffix in SOURCE_SUFFIXES and len(file.content) <= MAX_BYTES and path not in shown
+    ]
+    for path in sources:
+        parts = {part.lower() for part in (*path.parts[:-1], path.stem, *path.stem.split("_"))}
+        if score := sum(lowered[part] for part in parts if part in lowered):
+            scores[path] += score
+    names = sorted((name for name in words if words[name] >= _NAME_WEIGHT), key=len, reverse=True)
+    for path, score in _scores_by_content(tree, sources, names[:_MOST_NAMES]).items():
+        scores[path] += score
+    for path in leading:
+        if path.suffix in SOURCE_SUFFIXES and path in tree.files and path not in shown:
+            scores[path] += _LEADING_WEIGHT
+    for path in tests & scores.keys():
+        scores[path] *= _TEST_SHARE
+    parsed = sorted(scores, key=lambda path: (-scores[path], str(path)))[:_PARSED_FILES]
+    for path in parsed:
+        found = find_definitions(path.suffix, tree.files[path].content)
+        related = sum(_relation(each, lowered) for each in found)
+        scores[path] += min(related, 4 * _LEADING_WEIGHT) * (_TEST_SHARE if path in tests else 1)
+    return sorted(parsed, key=lambda path: (-scores[path], str(path)))[:_SHOWN_FILES]
+
+
+def _scores_by_content(
+    tree: Tree, sources: list[PurePosixPath], names: list[str]
+) -> Mapping[PurePosixPath, float]:
+    """Score files by the names in their text; a name in few files counts more."""
+    found: dict[str, list[PurePosixPath]] = {name: [] for name in names}
+    needles = [(name, name.encode("utf-8", "replace")) for name in names]
+    left = _READ_BYTES
+    # Files near the root first, so that a limit leaves out the deepest ones.
+    for path in sorted(sources, key=lambda path: len(path.parts)):
+        content = tree.files[path].content
+        left -= len(content)
+        if left < 0:
+            break
+        for name, needle in needles:
+            if needle in content:
+                found[name].append(path)
+    scores: dict[PurePosixPath, float] = {}
+    for paths in found.values():
+        weight = math.log(1 + len(sources) / (1 + len(paths)))
+        for path in paths:
+            scores[path] = scores.get(path, 0.0) + weight
+    return scores
+
+
+def _relation(definition: Definition, lowered: Mapping[str, float]) -> float:
+    """Return the weight of the words that a definition has in its name."""
+    name = definition.name.rpartition(".")[2]
+    if name.lower() in lowered:
+        return lowered[name.lower()]
+    parts = _PARTS_OF_A_NAME.findall(name)
+    return max((lowered.get(part.lower(), 0.0) / 2 for part in parts), default=0.0)
+
+
+def _describe_definitions(
+    tree: Tree, ranked: list[PurePosixPath], words: Mapping[str, float], *, max_chars: int
+) -> str:
+    """Return the definitions of files, those with related names first to be kept."""
+    lowered = {word.lower(): weight for word, weight in words.items()}
+    text = ""
+    for path in ranked:
+        found = find_definitions(path.suffix, tree.files[path].content)
+        by_relation = sorted(
+            found, key=lambda each: (-_relation(each, lowered), each.is_member, each.first)
+        )
+        kept = set(by_relation[:_SHOWN_DEFINITIONS])
+        rows = [_row(each) for each in found if each in kept]
+        if not rows:
+            continue
+        more = [f"  - {len(found) - len(rows)} more"] if len(found) > len(rows) else []
+        block = "\n".join([f"- `{path}`", *rows, *more, ""])
+        if len(text) + len(block) > max_chars:
+            break
+        text += block
+    return text.rstrip()
+
+
+def _row(definition: Definition) -> str:
+    lines = str(definition.first)
+    if definition.last > definition.first:
+        lines = f"{lines}-{definition.last}"
+    kind = f"{definition.kind} " if definition.kind and not definition.is_member else ""
+    return f"  - {kind}`{definition.name}` {lines}"
