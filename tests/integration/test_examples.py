@@ -43,7 +43,9 @@ def test_the_file_to_write_is_found(goal: Path) -> None:
     tree = read_workspace(goal / "workspace")
     statement = (goal / "goal.md").read_text()
 
-    targets = find_targets(statement, tree, protected=find_tests(tree), allowed=())
+    tests = find_tests(tree)
+
+    targets = find_targets(statement, tree, tests=tests, protected=tests, allowed=(), guess=True)
 
     assert len(targets) == 1
     assert f"`{targets[0]}`" in statement

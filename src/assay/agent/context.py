@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.agent.feedback import first_failing
-from assay.agent.instructions import ProjectInstructions
+from assay.agent.instructions import NO_INSTRUCTIONS, ProjectInstructions
 from assay.agent.prompt_builder import first_message, room_for_files, whole_file_message
 from assay.agent.state import OBSERVATIONS, REPLY, Attempt, Plan, RunState
 from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
@@ -48,7 +48,7 @@ class RunDeps:
     memory_use: MemoryUse
     equipment: SandboxSpec = DEFAULT_SPEC
     """The packages and hosts of the sandboxes, for the prompt."""
-    instructions: ProjectInstructions = ProjectInstructions()
+    instructions: ProjectInstructions = NO_INSTRUCTIONS
     workspace: str = ""
     """The name of the workspace folder for the user."""
     clock: Callable[[], float] = time.monotonic

@@ -21,6 +21,9 @@ class ProjectInstructions:
     text: str = ""
 
 
+NO_INSTRUCTIONS: Final = ProjectInstructions()
+
+
 def find_instructions(tree: Tree, others: dict[str, str]) -> ProjectInstructions:
     """Return the first instructions that have text, shortened if they are too long.
 

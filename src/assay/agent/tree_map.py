@@ -49,7 +49,6 @@ _SHOWN_FILES: Final = 12
 _SHOWN_DEFINITIONS: Final = 14
 _LEADING_WEIGHT: Final = 12.0
 """The weight of a file to which a traceback or an import of a failing test leads."""
-_TEST_SHARE: Final = 0.15
 
 
 def describe_tree(
@@ -63,7 +62,8 @@ def describe_tree(
 ) -> list[str]:
     """Return the sections that describe the tree; none if every file is in `shown`.
 
-    `words` come from `words_of`. `leading` are files that the failures or the tests lead to.
+    `words` come from `words_of`. `leading` are files that the failures or the tests lead to. The
+    definitions of `tests` are left out: the model cannot change them.
     """
     others = sorted(path for path in tree.files if path not in shown)
     if not others:
@@ -77,7 +77,7 @@ def describe_tree(
         folders = _describe_folders(tree, max_chars=room)
         parts = [f"# The workspace: {count(len(tree.files), 'file')}\n{folders}"]
     room = max_chars - sum(map(len, parts))
-    ranked = _rank(tree, words, leading=tuple(leading), shown=shown, tests=tests)
+    ranked = _rank(tree, words, leading=tuple(leading), without=shown | tests)
     related = _describe_definitions(tree, ranked, words, max_chars=room)
     if related:
         parts.append(f"# Definitions that may be related, with their lines\n{related}")
@@ -160,8 +160,7 @@ def _rank(
     words: Mapping[str, float],
     *,
     leading: tuple[PurePosixPath, ...],
-    shown: frozenset[PurePosixPath],
-    tests: frozenset[PurePosixPath],
+    without: frozenset[PurePosixPath],
 ) -> list[PurePosixPath]:
     """Return the files whose definitions are worth showing, the most related first."""
     scores: defaultdict[PurePosixPath, float] = defaultdict(float)
@@ -169,7 +168,7 @@ def _rank(
     sources = [
         path
         for path, file in tree.files.items()
-        if path.suffix in SOURCE_SUFFIXES and len(file.content) <= MAX_BYTES and path not in shown
+        if path.suffix in SOURCE_SUFFIXES and len(file.content) <= MAX_BYTES and path not in without
     ]
     for path in sources:
         parts = {part.lower() for part in (*path.parts[:-1], path.stem, *path.stem.split("_"))}
@@ -179,15 +178,13 @@ def _rank(
     for path, score in _scores_by_content(tree, sources, names[:_MOST_NAMES]).items():
         scores[path] += score
     for path in leading:
-        if path.suffix in SOURCE_SUFFIXES and path in tree.files and path not in shown:
+        if path.suffix in SOURCE_SUFFIXES and path in tree.files and path not in without:
             scores[path] += _LEADING_WEIGHT
-    for path in tests & scores.keys():
-        scores[path] *= _TEST_SHARE
     parsed = sorted(scores, key=lambda path: (-scores[path], str(path)))[:_PARSED_FILES]
     for path in parsed:
         found = find_definitions(path.suffix, tree.files[path].content)
         related = sum(_relation(each, lowered) for each in found)
-        scores[path] += min(related, 4 * _LEADING_WEIGHT) * (_TEST_SHARE if path in tests else 1)
+        scores[path] += min(related, 4 * _LEADING_WEIGHT)
     return sorted(parsed, key=lambda path: (-scores[path], str(path)))[:_SHOWN_FILES]
 
 

@@ -47,6 +47,8 @@ class Planned:
     """Names of stored snippets from earlier runs, tested again for this run."""
     baseline: str = ""
     """Remarks on the results of the checks on the untouched files; empty if there are none."""
+    instructions: str = ""
+    """The file with the project's instructions that the model receives; empty if there is none."""
     kind: Literal["planned"] = "planned"
 
 

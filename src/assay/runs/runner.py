@@ -4,6 +4,7 @@ The journal stores values for a later resume under the keys that are defined her
 """
 
 import os
+import stat
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pydantic import TypeAdapter
 
 from assay.agent.context import RunDeps
 from assay.agent.graph import run_graph
+from assay.agent.instructions import MAX_CHARS, NAMES, ProjectInstructions, find_instructions
 from assay.agent.state import REPLY, Plan
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
@@ -60,6 +62,8 @@ PRISTINE: Final = "pristine"
 """The workspace at the start of the run."""
 MODEL: Final = "model"
 """The model: a resumed run keeps it, even if `auto` would select another one now."""
+INSTRUCTIONS: Final = "instructions"
+"""The project's instructions: a resumed run keeps them."""
 PACKAGES: Final = "packages"
 """The exact package versions for the sandboxes of this run."""
 REPLIES: Final = "reply:"
@@ -282,6 +286,7 @@ async def _open_deps(
             pristine=pristine,
             model=model,
             backend=backend,
+            instructions=await _project_instructions(journal, request, pristine),
             equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
             limits=limits_of(settings.agent),
             journal=journal,
@@ -292,6 +297,34 @@ async def _open_deps(
             memory_use=request.memory,
             workspace=str(destination(run).absolute()),
         )
+
+
+async def _project_instructions(
+    journal: DiskJournal, request: RunRequest, pristine: Tree
+) -> ProjectInstructions:
+    """Return the project's instructions: from its files, or from Assay's folder next to them."""
+    kept = await journal.recall(INSTRUCTIONS)
+    if kept is None:
+        own = NAMES[-1]
+        read = partial(_read_regular, (request.workspace or request.parent) / own)
+        text = await anyio.to_thread.run_sync(read) if request.workspace else ""
+        found = find_instructions(pristine, {own: text})
+        kept = {"path": found.path, "text": found.text}
+        await journal.keep(INSTRUCTIONS, kept)
+    return ProjectInstructions(path=kept["path"], text=kept["text"])
+
+
+def _read_regular(path: Path) -> str:
+    """Return the beginning of a text file; empty if it is missing, a link or no text."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            # Longer text is shortened, so a little more than its limit suffices.
+            return file.read(2 * MAX_CHARS).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 async def _pinned_packages(

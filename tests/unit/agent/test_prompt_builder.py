@@ -40,7 +40,7 @@ def test_files_that_do_not_fit_are_named() -> None:
     text = first_message("Do it", PLAN, TREE, max_chars=0)
 
     assert "x = 1" not in text
-    assert "- `a.py`" in text
+    assert "`a.py`" in text
 
 
 def test_a_fence_is_longer_than_any_in_the_text() -> None:

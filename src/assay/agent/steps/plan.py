@@ -190,6 +190,7 @@ async def make_plan(context: StepContext) -> RunState:
             baseline=_HANGS.format(s=context.deps.spec.limits.baseline_timeout_s)
             if plan.hangs
             else "",
+            instructions="" if context.deps.small else context.deps.instructions.path,
         )
     )
     return replace(context.state, plan=plan, step=first_step(small=context.deps.small))

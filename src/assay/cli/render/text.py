@@ -151,6 +151,7 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
                 f"decided by {listed(event.checks)}" if event.checks else "",
                 f"{count(len(event.lessons), 'lesson')} recalled" if event.lessons else "",
                 f"offers {listed(event.snippets)} of earlier runs" if event.snippets else "",
+                f"follows {one_line(event.instructions)}" if event.instructions else "",
                 one_line(event.baseline),
             )
             return "; ".join(filter(None, parts))
