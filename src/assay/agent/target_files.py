@@ -33,8 +33,8 @@ _MOST: Final = 6
 _MOST_IMPORTED: Final = 64
 _STUB_CHARS: Final = 4_000
 _STUB_MARK: Final = re.compile(
-    r"\b(?:todo|unimplemented)!\(|not (?:yet )?implemented|(?:remove|delete) this (?:line|statement)"
-    r"|please implement",
+    r"\b(?:todo|unimplemented)!\(|not (?:yet )?implemented|please implement"
+    r"|(?:remove|delete) this (?:line|statement)",
     re.IGNORECASE,
 )
 _NO_CODE: Final = (ast.Pass, ast.Expr, ast.Raise, ast.Import, ast.ImportFrom)
