@@ -157,3 +157,93 @@ async def test_two_attempts_with_the_same_wrong_files_end_the_run(tmp_path: Path
     assert story.outcome.attempts == 2
     assert story.outcome.reason.endswith("; two attempts in a row gave the same files")
     assert len(story.of(ModelReplied)) == 3
+
+
+def cut(text: str = "", tokens: int = 900, **more: Any) -> dict[str, Any]:
+    return {
+        "text": text,
+        "stop_reason": "length",
+        "usage": {"output_tokens": tokens},
+        **more,
+    }
+
+
+TIGHT = {**NATIVE, "context_tokens": 40_000, "max_output_tokens": 30_000}
+
+
+async def test_a_cut_reply_is_repeated_once_with_more_room_and_costs_no_attempt(
+    tmp_path: Path,
+) -> None:
+    broken: dict[str, Any] = {
+        "tool_calls": [{"name": "write_file", "arguments": '{"path": "answer.txt", "te'}]
+    }
+
+    story = await tell(
+        tmp_path,
+        [
+            PLAN,
+            cut(),
+            calls(write("answer.txt", "41\n")),
+            cut(**broken),
+            calls(write("answer.txt", "42\n"), DONE),
+        ],
+        facts=TIGHT,
+        checks=CHECK,
+        limits=LIMITS,
+    )
+
+    assert story.outcome.status is Status.ACCEPTED
+    assert story.outcome.attempts == 1
+    assert [one.cut_off for one in story.of(ModelReplied)] == [False, True, False, True, False]
+
+
+async def test_a_reply_that_is_cut_at_the_models_own_limit_is_called_that(tmp_path: Path) -> None:
+    known = {**NATIVE, "context_tokens": 100_000, "max_output_tokens": 4_000}
+    broken: dict[str, Any] = {
+        "tool_calls": [{"name": "write_file", "arguments": '{"path": "answer.txt", "te'}]
+    }
+
+    story = await tell(
+        tmp_path,
+        [PLAN, cut(**broken), calls(write("answer.txt", "42\n"), DONE)],
+        facts=known,
+        checks=CHECK,
+        limits=LIMITS,
+    )
+
+    assert story.outcome.status is Status.ACCEPTED
+    assert story.outcome.usage.calls == 3
+
+
+async def test_a_model_whose_replies_are_always_cut_ends_the_run(tmp_path: Path) -> None:
+    story = await tell(
+        tmp_path,
+        [PLAN, cut(tokens=8_000, repeat=True)],
+        facts=TIGHT,
+        checks=CHECK,
+        limits=LIMITS,
+    )
+
+    assert story.outcome.attempts == 1
+    assert story.outcome.usage.calls == 1 + 2 * 2
+    assert story.outcome.reason.endswith("; the model's replies were cut off after 8,000 tokens")
+
+
+async def test_cut_replies_without_a_test_are_named_as_that(tmp_path: Path) -> None:
+    story = await tell(tmp_path, [cut(repeat=True)], facts=NATIVE, limits=LIMITS)
+
+    assert story.outcome.reason.endswith("; the model's replies were cut off after 900 tokens")
+
+
+async def test_an_empty_judgement_is_no_judgement(tmp_path: Path) -> None:
+    program = "FILE: answer.py\n```python\nprint(42)\n```\nDONE"
+    story = await tell(
+        tmp_path,
+        ["No test.", "No test.", "No test.", PLAN, program, {"stop_reason": "ended"}, "YES, 42."],
+        facts=TEXT_ONLY,
+        statement="Write answer.py that prints 42",
+        limits=LIMITS,
+    )
+
+    assert story.outcome.status is Status.ACCEPTED
+    assert story.outcome.reason == "it ran, and the model judged: YES, 42."

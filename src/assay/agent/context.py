@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from assay.agent.compaction import largest_reply
 from assay.agent.feedback import first_failing
 from assay.agent.instructions import NO_INSTRUCTIONS, ProjectInstructions
 from assay.agent.prompt_builder import first_message, room_for_files, whole_file_message
 from assay.agent.state import OBSERVATIONS, REPLY, Attempt, Plan, RunState
+from assay.contracts.errors import BudgetExceededError
 from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
 from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
 from assay.contracts.goal import MemoryUse, Policy, RunLimits, RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.lessons import RecallQuery
-from assay.contracts.messages import Reply, Request, Usage
+from assay.contracts.messages import Reply, Request, StopReason, Usage
 from assay.contracts.ports import (
     Journal,
     LessonStore,
@@ -97,6 +99,27 @@ class StepContext:
         return kept
 
     async def ask(self, key: str, request: Request, *, attempt: int, step: int) -> Reply:
+        """Ask the model; repeat a request once with more room if its reply was cut off by length.
+
+        Raises:
+            ModelUnavailableError: If the model did not answer.
+            ModelRefusedError: If the model rejects the request.
+            BudgetExceededError: If a cap does not allow the call.
+        """
+        reply = await self._ask_once(key, request, attempt=attempt, step=step)
+        # The embedded model is cut off if it repeats itself; more room would not help it.
+        if reply.stop_reason is not StopReason.LENGTH or self.deps.model.info.local:
+            return reply
+        most = largest_reply(request, self.deps.model.info)
+        if most <= self.deps.model.info.output_limit(request):
+            return reply
+        larger = replace(request, max_output_tokens=most)
+        try:
+            return await self._ask_once(f"{key}.longer", larger, attempt=attempt, step=step)
+        except BudgetExceededError:
+            return reply
+
+    async def _ask_once(self, key: str, request: Request, *, attempt: int, step: int) -> Reply:
         """Ask the model, or return the stored reply if this request was paid for before.
 
         Raises:
@@ -120,6 +143,7 @@ class StepContext:
                 text=reply.message.text,
                 calls=tuple(call.name for call in reply.message.tool_calls),
                 usage=reply.usage,
+                cut_off=reply.stop_reason is StopReason.LENGTH,
             )
         )
         return reply

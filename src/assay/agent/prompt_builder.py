@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from importlib import resources
 from pathlib import PurePosixPath
 from string import Template
@@ -356,26 +355,3 @@ def system(text: str) -> Message:
 def user(text: str) -> Message:
     """Return a user message."""
     return Message(role="user", text=text)
-
-
-_SHARE: Final = 0.7
-_KEPT_BEGINNING: Final = 2
-"""The system message and the goal."""
-_KEPT_END: Final = 6
-_STUB_CHARS: Final = 200
-
-
-def shortened(messages: tuple[Message, ...], info: ModelInfo) -> tuple[Message, ...]:
-    """Return the messages; if they are too long, the oldest after the beginning are cut first."""
-    room = int(info.context_tokens * _CHARS_PER_TOKEN * _SHARE)
-    total = sum(len(message.text) for message in messages)
-    result = list(messages)
-    for place in range(_KEPT_BEGINNING, len(messages) - _KEPT_END):
-        if total <= room:
-            break
-        message = messages[place]
-        if len(message.text) > _STUB_CHARS:
-            cut = f"{message.text[:_STUB_CHARS]}\n[the rest was left out]"
-            result[place] = replace(message, text=cut)
-            total -= len(message.text) - len(cut)
-    return tuple(result)

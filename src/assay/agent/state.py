@@ -40,6 +40,8 @@ class Plan:
     """Whether a check hung on the original files."""
     judged_by_model: bool = False
     """Whether the model judges the program's output, because no check failed before."""
+    unchecked: str = ""
+    """Where the model's replies were cut off before they had a test; empty if they were not."""
     pristine: str = ""
     """The digest of the workspace, including all tests."""
     lessons: tuple[str, ...] = ()
@@ -73,6 +75,8 @@ class Attempt:
     """Why there is nothing to run: no usable reply, or blocked by screening."""
     blocked: str = ""
     """What the model needs, if it said that it cannot continue."""
+    cut_off: str = ""
+    """Where its last replies were cut off by length before they asked for anything."""
     reports: tuple[CheckReport, ...] = ()
     signatures: tuple[str, ...] = ()
     """The fingerprints of its failures."""

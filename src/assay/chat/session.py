@@ -11,7 +11,8 @@ from typing import Final
 import anyio
 from anyio import to_thread
 
-from assay.agent.prompt_builder import shortened, user
+from assay.agent.compaction import compacted
+from assay.agent.prompt_builder import user
 from assay.chat.notebook import Notebook, Printer
 from assay.chat.observations import (
     MOST_PICTURES,
@@ -343,7 +344,7 @@ class ChatSession:
         info = self.model.info
         tools = tuple(each.tool.spec for each in self.tools.values())
         request = Request(
-            messages=shortened(turn.messages, info),
+            messages=compacted(turn.messages, info),
             tools=(CELL_TOOL, *tools) if self._by_calls else tools,
             temperature=0.0 if info.local else None,
             prefill=CELL_BEGINS if info.supports_prefill and turn.mending else "",

@@ -86,6 +86,8 @@ class ModelReplied:
     calls: tuple[str, ...]
     """Names of the tools that it called, in order."""
     usage: Usage
+    cut_off: bool = False
+    """Whether the reply reached its limit on tokens."""
     kind: Literal["model_replied"] = "model_replied"
 
 

@@ -81,8 +81,8 @@ class ScriptLine(_Strict):
     @model_validator(mode="after")
     def _says_one_thing(self) -> "ScriptLine":
         if self.error is None:
-            if not (self.text or self.tool_calls):
-                raise ValueError("a reply needs text, tool_calls or error")
+            if not (self.text or self.tool_calls or self.stop_reason):
+                raise ValueError("a reply needs text, tool_calls, stop_reason or error")
             if self.message or self.retry_after_s is not None:
                 raise ValueError("message and retry_after_s belong to an error")
         elif self.tool_calls or self.stop_reason or self.usage:

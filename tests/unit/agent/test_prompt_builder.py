@@ -1,8 +1,7 @@
 from pathlib import PurePosixPath
 
-from assay.agent.prompt_builder import fenced, first_message, prompt, shortened
+from assay.agent.prompt_builder import fenced, first_message, prompt
 from assay.agent.state import Plan
-from assay.contracts.messages import Message, ModelInfo
 from assay.contracts.workspace import Tree, TreeFile
 
 TARGET, TEST, DATA = PurePosixPath("a.py"), PurePosixPath("test_a.py"), PurePosixPath("d.csv")
@@ -16,7 +15,6 @@ TREE = Tree(
     }
 )
 PLAN = Plan(targets=(TARGET,), protected=(TEST,))
-INFO = ModelInfo(context_tokens=1000, max_output_tokens=100, tool_calls=True, price=None)
 
 
 def test_the_first_message_has_goal_file_tests_and_data() -> None:
@@ -49,20 +47,3 @@ def test_a_fence_is_longer_than_any_in_the_text() -> None:
 
 def test_prompts_are_filled_in() -> None:
     assert prompt("loop", protocol="SPEAK SO").endswith("SPEAK SO")
-
-
-def test_a_short_conversation_is_left_alone() -> None:
-    messages = tuple(Message(role="user", text=str(number)) for number in range(20))
-
-    assert shortened(messages, INFO) == messages
-
-
-def test_a_long_conversation_loses_its_middle_and_keeps_its_goal() -> None:
-    messages = tuple(Message(role="user", text=f"{number} " + "x" * 900) for number in range(20))
-
-    short = shortened(messages, INFO)
-
-    assert len(short) == len(messages)
-    assert short[:2] == messages[:2]
-    assert short[-6:] == messages[-6:]
-    assert sum(len(message.text) for message in short) < sum(len(m.text) for m in messages)

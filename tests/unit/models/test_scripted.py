@@ -181,7 +181,7 @@ async def test_a_reply_may_take_its_time(tmp_path: Path) -> None:
     [
         ("{", "not JSON: .* at column 2"),
         ("[1]", "a line has to be a JSON object"),
-        ("{}", "a reply needs text, tool_calls or error"),
+        ("{}", "a reply needs text, tool_calls, stop_reason or error"),
         ('{"txt": "a"}', "there is no 'txt'"),
         ('{"text": 5}', "text: input should be a valid string"),
         ('{"text": "a", "stop_reason": "bored"}', "stop_reason: input should be 'ended', "),

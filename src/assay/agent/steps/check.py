@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from assay.agent.compaction import cut_off
 from assay.agent.context import StepContext
 from assay.agent.feedback import signatures
 from assay.agent.prompt_builder import prompt, system, user
@@ -116,7 +117,6 @@ def _best_first(attempts: list[Attempt]) -> tuple[Attempt, ...]:
     return tuple(ordered)
 
 
-_JUDGEMENT_TOKENS = 120
 _OUTPUT_CHARS = 6_000
 
 
@@ -161,13 +161,17 @@ async def _judged(context: StepContext, attempt: Attempt, verdict: Verdict) -> V
     output = "\n".join(report.output for report in verdict.reports)
     shown = trim(output, max_chars=_OUTPUT_CHARS)
     question = f"# Goal\n{context.deps.spec.goal}\n\n# Output of the program\n```\n{shown}\n```"
-    request = Request(
-        messages=(system(prompt("judge")), user(question)),
-        max_output_tokens=_JUDGEMENT_TOKENS,
-        temperature=0.0,
-    )
-    reply = await context.ask(f"judge.{attempt.number}", request, attempt=attempt.number, step=0)
-    said = " ".join(reply.message.text.split())[:200]
+    request = Request(messages=(system(prompt("judge")), user(question)), temperature=0.0)
+    said = ""
+    for key in (f"judge.{attempt.number}", f"judge.{attempt.number}.2"):
+        reply = await context.ask(key, request, attempt=attempt.number, step=0)
+        said = " ".join(reply.message.text.split())[:200]
+        if said:
+            break
+    else:
+        why = f"its reply was {cut_off(reply) or 'empty'}"
+        missing = f"it ran, but the model gave no judgement: {why}"
+        return replace(verdict, accepted=False, grade=None, reason=missing)
     if said.upper().lstrip("*`# ").startswith("YES"):
         return replace(verdict, grade=Grade.RAN, reason=f"it ran, and the model judged: {said}")
     return replace(

@@ -129,7 +129,6 @@ def _imports(source: str) -> list[str]:
     ]
 
 
-_TOKENS: Final = 600
 _DETAIL_CHARS: Final = 800
 _FENCE: Final = re.compile(r"```(?:python)?\n(.*?)(?:\n```|\Z)", re.DOTALL)
 
@@ -157,7 +156,6 @@ async def repair_function(
     simple = suspect.name.rpartition(".")[2]
     request = Request(
         messages=_messages(context, suspect, tree),
-        max_output_tokens=_TOKENS,
         temperature=step.temperature,
         prefill=f"```python\ndef {simple}(" if context.deps.model.info.supports_prefill else "",
         stop=("\n```",),

@@ -84,7 +84,8 @@ def _reason(state: RunState, accepted: Attempt | None, status: Status, early: st
 
 def _how_far(state: RunState) -> str:
     if not state.plan.checks:
-        return _NO_CHECK
+        cut = state.plan.unchecked
+        return f"{_NO_CHECK}; the model's replies were {cut}" if cut else _NO_CHECK
     best = state.attempt(state.best)
     if best is None or not best.reports:
         complaints = [attempt.complaint for attempt in state.attempts if attempt.complaint]

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from assay.agent.baseline import hanging, trouble_in
+from assay.agent.compaction import cut_off
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import WriteFile
 from assay.agent.feedback import describe_reports, first_failing
@@ -40,7 +41,6 @@ from assay.verify.runners.registry import choose_runner
 from assay.verify.spec import VerificationSpec
 
 _CHANCES: Final = 3
-_TOKENS: Final = 1500
 _WARMER: Final = 0.3
 _FILE: Final = PurePosixPath("test_goal.py")
 
@@ -52,12 +52,9 @@ async def write_checks(context: StepContext, plan: Plan, guards: tuple[str, ...]
     """
     path = _free_name(context.deps.pristine)
     messages = _messages(context, plan, path)
+    cut = ""
     for chance in range(1, _CHANCES + 1):
-        request = Request(
-            messages=messages,
-            max_output_tokens=_TOKENS,
-            temperature=_WARMER * (chance - 1),
-        )
+        request = Request(messages=messages, temperature=_WARMER * (chance - 1))
         reply = await context.ask(f"checks.{chance}", request, attempt=0, step=chance)
         source = _source(reply, path)
         written = replace(
@@ -67,6 +64,8 @@ async def write_checks(context: StepContext, plan: Plan, guards: tuple[str, ...]
             most=Grade.CHECKED,
         )
         kept, complaint = await _red(context, written, path, source, f"red.{chance}")
+        if cut := cut_off(reply):
+            complaint = f"Your reply was {cut}. {complaint}"
         if kept:
             tree = _with_tests(context, path, kept)
             context.emit(ChecksWritten(paths=(path,), text=kept))
@@ -74,7 +73,7 @@ async def write_checks(context: StepContext, plan: Plan, guards: tuple[str, ...]
         # A lone surrogate in a reply cannot be sent back to the model.
         said = reply.message.text.encode(errors="replace").decode()
         messages = (*messages, Message(role="assistant", text=said), user(complaint))
-    return _judged_by_model(plan, guards)
+    return replace(_judged_by_model(plan, guards), unchecked=cut)
 
 
 def _judged_by_model(plan: Plan, guards: tuple[str, ...]) -> Plan:
@@ -155,7 +154,6 @@ def _without(source: str, names: set[str]) -> str:
 _STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
 _MOST_STEPS: Final = 6
 _MOST_LESSONS: Final = 3
-_PLAN_TOKENS: Final = 600
 _MOST_RELATED: Final = 40
 _TROUBLE_CHARS: Final = 3_000
 _HANGS: Final = (
@@ -309,7 +307,6 @@ async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
             system(prompt("plan")),
             user(context.first_message(plan, await deps.journal.load_tree(plan.pristine))),
         ),
-        max_output_tokens=_PLAN_TOKENS,
     )
     reply = await context.ask("plan", request, attempt=0, step=1)
     return tuple(_STEP.findall(reply.message.text)[:_MOST_STEPS])

@@ -61,6 +61,8 @@ def _reason_to_end(context: StepContext, state: RunState) -> str:
     """Return why a further attempt would only cost money; empty if it may help."""
     if any(attempt.blocked for attempt in state.attempts):
         return "the model is blocked"
+    if cut := state.attempts[-1].cut_off:
+        return f"the model's replies were {cut}"
     limits = context.deps.spec.limits
     # Small models are sampled: their next sample may differ.
     if context.deps.small or not repeats_without_progress(state.attempts, limits):

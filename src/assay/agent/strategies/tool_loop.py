@@ -7,11 +7,11 @@ resumed run continues from there.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from assay.agent.compaction import ANSWERS_END, compacted, cut_off
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import Applied, DeleteFile, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
     prompt,
-    shortened,
     system,
     user,
 )
@@ -43,7 +43,6 @@ from assay.text.formatting import trim
 
 _EMPTY_REPLIES: Final = 2
 """Consecutive replies without an action, after which the attempt ends."""
-_MAX_OUTPUT_TOKENS: Final = 8192
 _SUMMARY_CHARS: Final = 120
 _ACTION_CHARS: Final = 4_000
 """The part of the code that is compared with earlier failures."""
@@ -97,12 +96,12 @@ async def work_on(
         experienced = bool(context.state.attempts)
         session = _ToolSession(context, number, sandbox, tree, tools, experienced)
         specs = (*edit_specs(), *(tool.spec for tool in deps.tools))
-        idle, blocked = 0, ""
+        idle, blocked, cut = 0, "", ""
         for turn in range(1, steps + 1):
+            messages = compacted(messages, info)
             request = Request(
-                messages=shortened(messages, info),
+                messages=messages,
                 tools=specs if info.tool_calls else (),
-                max_output_tokens=min(info.max_output_tokens, _MAX_OUTPUT_TOKENS),
                 temperature=step.temperature,
             )
             try:
@@ -118,6 +117,7 @@ async def work_on(
             told = _told(reply, parsed, answered.texts, steps - turn)
             messages = (*messages, reply.message, *told)
             idle = 0 if parsed.asks else idle + 1
+            cut = cut_off(reply) if idle else ""
             blocked = answered.blocked
             ended = answered.finished or bool(blocked)
             if ended or idle >= _EMPTY_REPLIES or _repeats_itself(messages):
@@ -129,7 +129,12 @@ async def work_on(
         messages = messages[:-1]
     digest = await deps.journal.store_tree(proposal)
     return Attempt(
-        number=number, action=step.action, tree=digest, context=messages, blocked=blocked
+        number=number,
+        action=step.action,
+        tree=digest,
+        context=messages,
+        blocked=blocked,
+        cut_off=cut,
     )
 
 
@@ -282,12 +287,18 @@ def _tell(
 
 def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> tuple[Message, ...]:
     """Return the next messages: an answer to each native call, or one message with all answers."""
-    budget = f"({left} replies left in this attempt)"
+    budget = f"({left} replies {ANSWERS_END}"
+    cut = cut_off(reply)
+    too_long = (
+        f"Your reply was {cut}. Write less at once: change parts of a file, or one file."
+        if cut
+        else ""
+    )
     if calls := reply.message.tool_calls:
         texts = dict(zip(parsed.call_ids, answers, strict=True))
         texts.update(zip(parsed.problem_ids, parsed.problems, strict=True))
         told = [texts[call.id] for call in calls]
-        told[-1] = f"{told[-1]}\n{budget}"
+        told[-1] = "\n".join(filter(None, (told[-1], too_long, budget)))
         return tuple(
             Message(role="tool", answers=call.id, text=text)
             for call, text in zip(calls, told, strict=True)
@@ -298,7 +309,8 @@ def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> t
         if text
     ]
     said.extend(parsed.problems)
-    return (user("\n\n".join([*(said or [_NUDGE]), budget])),)
+    nudge = [too_long or _NUDGE]
+    return (user("\n\n".join([*(said or nudge), *([too_long] if said and cut else ()), budget])),)
 
 
 def _repeats_itself(messages: tuple[Message, ...]) -> bool:

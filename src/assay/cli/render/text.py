@@ -162,7 +162,8 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
         case ModelReplied():
             asked = f"; asks for {listed(event.calls)}" if event.calls else ""
             written = count(event.usage.output_tokens, "token")
-            return f"{_step(event.attempt, event.step)}: replied, {written}{asked}"
+            how = "cut off after" if event.cut_off else "replied,"
+            return f"{_step(event.attempt, event.step)}: {how} {written}{asked}"
         case ToolAnswered():
             ended = "failed" if event.failed else "done"
             asked = one_line(f"{event.tool} {event.summary}")

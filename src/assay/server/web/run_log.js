@@ -13,7 +13,7 @@ const SENTENCES = {
   planned: ({ steps, checks }) => `${plural(steps.length, "step")}; check command: ${checks.join(", ") || "to be written"}`,
   checks_written: ({ paths }) => paths.join(", "),
   attempt_started: ({ attempt, action }) => `attempt ${attempt}, ${actionName(action).toLowerCase()}`,
-  model_replied: ({ attempt, text, calls, usage }) => `attempt ${attempt}: ${calls.join(", ") || oneLine(text, 80)} (${usageLine(usage)})`,
+  model_replied: ({ attempt, text, calls, usage, cut_off: cutOff }) => `attempt ${attempt}: ${cutOff ? "cut off; " : ""}${calls.join(", ") || oneLine(text, 80)} (${usageLine(usage)})`,
   tool_answered: ({ tool, summary }) => `${tool} ${summary}`,
   files_changed: ({ changes }) => changes.map(({ path, kind }) => `${path} ${kind}`).join(", "),
   screened: ({ findings, blocked }) => `${plural(findings.length, "finding")}${blocked ? ", blocked" : ""}`,
