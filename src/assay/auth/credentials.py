@@ -146,8 +146,8 @@ def expiry_warning(cert: Path | None) -> str:
         return ""
     when = f"{ends:%Y-%m-%d %H:%M} UTC"
     expired = left <= timedelta()
-    told = f"expired on {when}, and clients refuse it" if expired else f"expires on {when}"
-    return f"the certificate {str(cert)!r} {told}; make another with `assay certs make`"
+    status = f"expired on {when}, and clients refuse it" if expired else f"expires on {when}"
+    return f"the certificate {str(cert)!r} {status}; make another with `assay certs make`"
 
 
 def _read(path: Path) -> bytes:

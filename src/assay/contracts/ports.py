@@ -369,7 +369,7 @@ class LessonStore(Protocol):
     A null implementation stands for "no memory".
     """
 
-    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
+    async def recall(self, query: RecallQuery) -> tuple[Lesson, ...]:
         """Return the few lessons that fit the query, the best first; possibly none."""
         ...
 
@@ -377,7 +377,7 @@ class LessonStore(Protocol):
         """Store a failure after the verdict of the independent check."""
         ...
 
-    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
+    async def offer(self, query: RecallQuery) -> tuple[Snippet, ...]:
         """Return the few snippets that may serve the goal, the best first; possibly none.
 
         Each passed its test in an earlier run. The caller tests a snippet before use, and reports

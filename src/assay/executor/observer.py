@@ -64,8 +64,8 @@ class AuditLog:
         try:
             self._append(line.encode())
         except OSError as error:
-            told = f"cannot write the audit log {str(self._path)!r}: {error.strerror}"
-            _log.error("%s", told)
+            problem = f"cannot write the audit log {str(self._path)!r}: {error.strerror}"
+            _log.error("%s", problem)
             raise ExecutorBusyError(
                 f"the executor cannot write its audit log: {error.strerror}",
                 retry_after_s=_AGAIN_S,
@@ -83,16 +83,16 @@ class AuditLog:
 
 def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
     """Describe an execution without its content."""
-    told: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "execution": attempt.execution_id,
         "kind": _kind(attempt),
         "sha256": fingerprint(attempt),
         "limits": asdict(attempt.limits),
     }
     if attempt.equipment != DEFAULT_SPEC:
-        told["packages"] = list(attempt.equipment.packages)
-        told["hosts"] = list(attempt.equipment.hosts)
-    return told
+        entry["packages"] = list(attempt.equipment.packages)
+        entry["hosts"] = list(attempt.equipment.hosts)
+    return entry
 
 
 def describe_result(result: ExecutionResult) -> dict[str, Any]:

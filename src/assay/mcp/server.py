@@ -52,14 +52,14 @@ def connected_user(client: tuple[str, int], server: tuple[str, int]) -> str:
     """Return the id of the user that owns the client's socket; empty if there is none."""
     try:
         address = ip_address(client[0])
-        wanted = (_as_in_table(*client), _as_in_table(*server))
+        expected = (_as_in_table(*client), _as_in_table(*server))
         lines = _TABLES[address.version].read_text().splitlines()[1:]
     except (ValueError, OSError):
         return ""
     if not address.is_loopback:
         return ""
     for columns in map(str.split, lines):
-        if (columns[_LOCAL], columns[_REMOTE]) == wanted:
+        if (columns[_LOCAL], columns[_REMOTE]) == expected:
             return columns[_UID]
     return ""
 

@@ -166,19 +166,19 @@ async def sandbox_read_file(
     ] = False,
 ) -> Annotated[types.CallToolResult, _FileContent]:
     """Read a file of the workspace."""
-    place = _path_in(path)
-    content = await call.workspace.sandbox.read_file(place, max_bytes=call.settings.file_bytes)
+    target = _path_in(path)
+    content = await call.workspace.sandbox.read_file(target, max_bytes=call.settings.file_bytes)
     try:
         text = b64.b64encode(content).decode("ascii") if base64 else content.decode("utf-8")
     except UnicodeDecodeError:
         raise ToolError(
-            f"{str(place)!r} is not text ({len(content)} bytes): ask for it with `base64` set to "
+            f"{str(target)!r} is not text ({len(content)} bytes): ask for it with `base64` set to "
             "true"
         ) from None
     return call.result(
         _FileContent,
         text,
-        path=str(place),
+        path=str(target),
         size_bytes=len(content),
         encoding="base64" if base64 else "utf-8",
         content=text,
@@ -202,7 +202,7 @@ async def sandbox_write_file(
     executable: Annotated[bool, Field(description="Whether the file can be run.")] = False,
 ) -> Annotated[types.CallToolResult, _Written]:
     """Create or replace a file of the workspace, and directories on the way."""
-    place, most = _path_in(path), call.settings.file_bytes
+    target, most = _path_in(path), call.settings.file_bytes
     try:
         written = b64.b64decode(content, validate=True) if base64 else content.encode("utf-8")
     except (binascii.Error, ValueError) as error:
@@ -210,9 +210,9 @@ async def sandbox_write_file(
         raise ToolError(f"the content is not {kind}: {error}") from error
     if len(written) > most:
         raise ToolError(f"{len(written)} bytes are too many for one file: {most} at most")
-    await call.workspace.sandbox.write_file(place, written, executable=executable)
-    text = f"wrote {len(written)} bytes to {place}"
-    return call.result(_Written, text, path=str(place), size_bytes=len(written))
+    await call.workspace.sandbox.write_file(target, written, executable=executable)
+    text = f"wrote {len(written)} bytes to {target}"
+    return call.result(_Written, text, path=str(target), size_bytes=len(written))
 
 
 _Str = Annotated[str, BeforeValidator(str)]
@@ -245,10 +245,10 @@ async def sandbox_list_directory(
     ] = False,
 ) -> Annotated[types.CallToolResult, _Listing]:
     """List files and directories of the workspace. Links are named, not followed."""
-    place = _path_in(path)
-    found = await call.workspace.sandbox.list_files(place)
+    target = _path_in(path)
+    found = await call.workspace.sandbox.list_files(target)
     if not recursive:
-        found = tuple(info for info in found if info.path.parent == place)
+        found = tuple(info for info in found if info.path.parent == target)
     shown = found[:_MOST_ENTRIES]
     left_out = len(found) - len(shown)
     lines = [
@@ -258,8 +258,8 @@ async def sandbox_list_directory(
         for entry in shown
     ]
     lines += [f"[... {left_out} more ...]"] if left_out else []
-    text = "\n".join(lines) or f"{place} is empty"
-    return call.result(_Listing, text, path=str(place), entries=shown, left_out=left_out)
+    text = "\n".join(lines) or f"{target} is empty"
+    return call.result(_Listing, text, path=str(target), entries=shown, left_out=left_out)
 
 
 class _Changed(Answer):
@@ -271,9 +271,9 @@ async def sandbox_make_directory(
     call: ToolCall, path: _Path
 ) -> Annotated[types.CallToolResult, _Changed]:
     """Make a directory of the workspace, and those above it."""
-    place = _path_in(path)
-    await call.workspace.sandbox.make_directory(place)
-    return call.result(_Changed, f"{place}/ is there", path=str(place))
+    target = _path_in(path)
+    await call.workspace.sandbox.make_directory(target)
+    return call.result(_Changed, f"{target}/ is there", path=str(target))
 
 
 @_tool("Remove a file or a directory", destroys=True)
@@ -281,9 +281,9 @@ async def sandbox_remove_path(
     call: ToolCall, path: _Path
 ) -> Annotated[types.CallToolResult, _Changed]:
     """Remove a file or a directory of the workspace, with all that is in it."""
-    place = _path_in(path)
-    await call.workspace.sandbox.remove_path(place)
-    return call.result(_Changed, f"removed {place}", path=str(place))
+    target = _path_in(path)
+    await call.workspace.sandbox.remove_path(target)
+    return call.result(_Changed, f"removed {target}", path=str(target))
 
 
 def _value_of(value: Any) -> Any:

@@ -209,7 +209,7 @@ class Workspaces:
     async def _keep(self, caller: McpClient, *, task_status: TaskStatus[Workspace]) -> None:
         """Own one workspace in this task, because the same task must open and close a sandbox."""
         handle = f"ws_{secrets.token_urlsafe(_HANDLE_BYTES)}"
-        begun = False
+        opened = False
         try:
             async with self.open_sandbox() as sandbox, open_task_group() as tasks:
                 workspace = Workspace(
@@ -217,12 +217,12 @@ class Workspaces:
                 )
                 workspace.last_used = anyio.current_time()
                 self._by_handle[handle] = workspace
-                begun = True
+                opened = True
                 task_status.started(workspace)
                 await self._wait_for_end(workspace)
                 self._end(workspace)
         except AssayError as error:
-            if not begun:  # Failed to open; the caller handles the error.
+            if not opened:  # Failed to open; the caller handles the error.
                 raise
             _LOG.warning("a workspace could not be ended well: %s", error)
         finally:

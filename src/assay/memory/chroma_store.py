@@ -266,10 +266,10 @@ class ChromaStore:
         return [_RECORD.validate_json(text) for text in found["documents"]]
 
     def _of_ids(self, ids: Iterable[str]) -> list[FailureRecord]:
-        wanted = [id_ for id_ in ids if id_]
-        if not wanted:
+        known_ids = [id_ for id_ in ids if id_]
+        if not known_ids:
             return []
-        found = self._records.get(ids=wanted, include=["documents"])
+        found = self._records.get(ids=known_ids, include=["documents"])
         return [_RECORD.validate_json(text) for text in found["documents"]]
 
     def _vectors(self, embedder: str) -> Any:

@@ -101,16 +101,16 @@ def hashed(text: str) -> Vector:
     words = [word.lower() for word in _WORDS.findall(text[:_MAX_CHARS])]
     for word, count in Counter(words).items():
         weight = (1 + math.log(count)) * (_LEAST if word in _FREQUENT else 1.0)
-        for place, sign in _features_of_word(word):
-            vector[place] += sign * weight
+        for index, sign in _features_of_word(word):
+            vector[index] += sign * weight
     for name, count in Counter(_NAME.findall(text[:_MAX_CHARS])).items():
         weight = _NAME_WEIGHT * (1 + math.log(count))
-        for place, sign in _places(name.lower()):
-            vector[place] += sign * weight
+        for index, sign in _places(name.lower()):
+            vector[index] += sign * weight
     for pair, count in Counter(pairwise(words)).items():
         weight = 0.5 * (1 + math.log(count))
-        for place, sign in _places(" ".join(pair)):
-            vector[place] += sign * weight
+        for index, sign in _places(" ".join(pair)):
+            vector[index] += sign * weight
     return vector
 
 
@@ -138,7 +138,7 @@ def _features_of_word(word: str) -> tuple[tuple[int, float], ...]:
     found = list(_places(padded))
     # Sorted, because the order of a set of strings differs between processes.
     for piece in sorted(pieces):
-        found.extend((place, sign * share) for place, sign in _places(piece))
+        found.extend((index, sign * share) for index, sign in _places(piece))
     return tuple(found)
 
 
@@ -215,18 +215,18 @@ class EndpointEmbedder:
         from openai import OpenAIError
 
         # Many servers refuse an empty text.
-        wanted = [text[:_MAX_SENT_CHARS] or " " for text in texts]
+        inputs = [text[:_MAX_SENT_CHARS] or " " for text in texts]
         try:
             answer = await self._client.embeddings.create(
-                model=self._model, input=wanted, encoding_format="float"
+                model=self._model, input=inputs, encoding_format="float"
             )
         except OpenAIError as error:
             raise ModelUnavailableError(f"no embeddings from {self.name}: {error}") from error
         vectors = sorted(answer.data, key=lambda one: one.index)
         lengths = {len(one.embedding) for one in vectors}
-        if len(vectors) != len(wanted) or len(lengths) != 1:
+        if len(vectors) != len(inputs) or len(lengths) != 1:
             raise ModelUnavailableError(
-                f"{self.name} sent {len(vectors)} vectors for {len(wanted)} texts, "
+                f"{self.name} sent {len(vectors)} vectors for {len(inputs)} texts, "
                 f"of {len(lengths)} lengths"
             )
         return [pack(one.embedding) for one in vectors]
@@ -299,9 +299,9 @@ class PlainIndex:
             looked_for = _signs(vector)
             distances = [(signs ^ looked_for).bit_count() for signs in self._signs]
             slots = heapq.nsmallest(_LOOKED_AT, slots, key=distances.__getitem__)
-        wanted = array("b", vector)
-        length = _length(wanted)
-        found = [(self._keys[slot], _cosine(self._rows[slot], wanted, length)) for slot in slots]
+        query = array("b", vector)
+        length = _length(query)
+        found = [(self._keys[slot], _cosine(self._rows[slot], query, length)) for slot in slots]
         return heapq.nlargest(limit, found, key=itemgetter(1))
 
 
@@ -314,10 +314,10 @@ def _length(vector: Sequence[int]) -> float:
     return math.sqrt(sum(map(mul, vector, vector)))
 
 
-def _cosine(row: bytes, wanted: Sequence[int], length: float) -> float:
+def _cosine(row: bytes, query: Sequence[int], length: float) -> float:
     numbers = array("b", row)
     product = length * _length(numbers)
-    return sum(map(mul, numbers, wanted)) / product if product else 0.0
+    return sum(map(mul, numbers, query)) / product if product else 0.0
 
 
 class NumpyIndex:
@@ -361,22 +361,22 @@ class NumpyIndex:
 
     def nearest(self, vector: bytes, limit: int) -> list[Near]:
         np = self._np
-        wanted = np.frombuffer(vector, np.int8)
-        length = float(np.linalg.norm(wanted.astype(np.float32)))
+        query = np.frombuffer(vector, np.int8)
+        length = float(np.linalg.norm(query.astype(np.float32)))
         if not self._count or not length:
             return []
-        slots = self._candidates(wanted)
+        slots = self._candidates(query)
         rows = self._rows[slots].astype(np.float32)
         lengths = np.linalg.norm(rows, axis=1) * length
-        cosines = rows @ wanted.astype(np.float32) / np.maximum(lengths, 1e-9)
+        cosines = rows @ query.astype(np.float32) / np.maximum(lengths, 1e-9)
         best = np.argsort(-cosines, kind="stable")[:limit]
         return [(int(self._keys[slots[at]]), float(cosines[at])) for at in best]
 
-    def _candidates(self, wanted: Any) -> Any:
+    def _candidates(self, query: Any) -> Any:
         np = self._np
         if self._count <= _LOOKED_AT:
             return np.arange(self._count)
-        signs = self._signs_of(wanted[None, :])[:, 0]
+        signs = self._signs_of(query[None, :])[:, 0]
         distances = np.zeros(self._count, np.uint16)
         for word in range(self._words):
             distances += np.bitwise_count(self._signs[word, : self._count] ^ signs[word])

@@ -47,9 +47,9 @@ def lesson_of(signature: str, message: str, fix: str) -> str:
         return ""
     about = frozenset(_WORD.findall(f"{signature} {message}"))
     ranked = sorted(changes, key=lambda change: -_relevance(change, about))
-    said = one_line(message or signature, _MAX_CAUSE)
+    cause = one_line(message or signature, _MAX_CAUSE)
     advice = "; ".join(dict.fromkeys(_advice(change) for change in ranked[:_MOST_CHANGES]))
-    return one_line(f"{said} -> {advice}")
+    return one_line(f"{cause} -> {advice}")
 
 
 def _changes(fix: str) -> list[_Change]:

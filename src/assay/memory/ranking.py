@@ -42,28 +42,28 @@ CANDIDATES: Final = 24
 """Number of records to examine: enough that records without lessons do not displace others."""
 
 
-def looked_for(cue: RecallQuery) -> str:
+def looked_for(query: RecallQuery) -> str:
     """Return the text to compare records with; empty if a comparison means nothing."""
-    match cue.moment:
+    match query.moment:
         case "plan":
-            return f"{cue.goal} {cue.text}".strip()
+            return f"{query.goal} {query.text}".strip()
         case "action":
-            return cue.text
+            return query.text
         case "failure":
-            if not is_transferable(parts_of(cue.signature)[0]):
+            if not is_transferable(parts_of(query.signature)[0]):
                 return ""
-            return f"{parts_of(cue.signature)[0]} {cue.text}".strip()
+            return f"{parts_of(query.signature)[0]} {query.text}".strip()
 
 
 def choose(
-    cue: RecallQuery, exact: Iterable[FailureRecord], similar: Iterable[Similar]
+    query: RecallQuery, exact: Iterable[FailureRecord], similar: Iterable[Similar]
 ) -> tuple[FailureRecord, ...]:
     """Return the records to show, the best first: the same failure before similar ones.
 
     Among equals, the lesson with the higher score comes first. No lesson appears twice.
     """
-    rule = RULES[cue.moment]
-    ranked = [(2 + record.worth, record) for record in exact if _is_about_the_same(cue, record)]
+    rule = RULES[query.moment]
+    ranked = [(2 + record.worth, record) for record in exact if _is_about_the_same(query, record)]
     ranked += [
         (found.likeness * (1 + found.record.worth) / 2, found.record)
         for found in similar
@@ -72,30 +72,30 @@ def choose(
     ranked.sort(key=lambda pair: (-pair[0], -pair[1].last_seen, pair[1].id))
     chosen: dict[str, FailureRecord] = {}
     for _, record in ranked:
-        said = saying(record, cue.moment)
-        if said and len(chosen) < rule.most:
-            chosen.setdefault(said, record)
+        text = saying(record, query.moment)
+        if text and len(chosen) < rule.most:
+            chosen.setdefault(text, record)
     return tuple(chosen.values())
 
 
-def _is_about_the_same(cue: RecallQuery, record: FailureRecord) -> bool:
-    """Return whether equal signatures mean equal failures: a failed assertion says too little."""
+def _is_about_the_same(query: RecallQuery, record: FailureRecord) -> bool:
+    """Return whether equal signatures mean equal failures: a failed assertion is no evidence."""
     return is_transferable(record.essence) or (
-        similarity(cue.goal, record.goal) >= RULES["plan"].least_likeness
+        similarity(query.goal, record.goal) >= RULES["plan"].least_likeness
     )
 
 
 def to_lesson(record: FailureRecord, moment: RecallPoint) -> Lesson:
     """Build the lesson of a record with its evidence."""
     judged = record.helped + record.harmed
-    told = f"; helped {record.helped} of {judged} times" if judged else ""
+    success = f"; helped {record.helped} of {judged} times" if judged else ""
     times = "once" if record.seen == 1 else f"{record.seen} times"
     where = f", last in run {record.run}" if record.run else ""
     return Lesson(
         id=record.id,
         # Earlier versions stored records with fewer checks.
         text=without_instructions(redact(saying(record, moment))),
-        evidence=f"seen {times}{where}{told}",
+        evidence=f"seen {times}{where}{success}",
     )
 
 

@@ -140,9 +140,11 @@ def judged_snippet(known: SnippetRecord, *, helped: bool) -> SnippetRecord:
     return retired(record, "harmful") if is_harmful(record.helped, record.harmed) else record
 
 
-def choose_snippets(cue: RecallQuery, known: Iterable[SnippetRecord]) -> tuple[SnippetRecord, ...]:
+def choose_snippets(
+    query: RecallQuery, known: Iterable[SnippetRecord]
+) -> tuple[SnippetRecord, ...]:
     """Return the snippets to offer: similar in goal or signature; the proven ones first."""
-    looked_for = f"{cue.goal} {cue.text}"
+    looked_for = f"{query.goal} {query.text}"
     ranked: list[tuple[float, SnippetRecord]] = []
     for record in known:
         found = similarity(looked_for, text_of(record))

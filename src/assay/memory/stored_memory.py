@@ -113,28 +113,28 @@ class StoredMemory:
         # Calls wait in order; the store does not support two threads at the same time.
         self._turn = anyio.Lock()
 
-    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
+    async def recall(self, query: RecallQuery) -> tuple[Lesson, ...]:
         if not self._caught_up:
             await self._catch_up()
         exact: tuple[FailureRecord, ...] = ()
-        if signature := normal_signature(cue.signature):
+        if signature := normal_signature(query.signature):
             exact = await self._do(self._store.matching, signature, _EXACT)
         similar: tuple[Similar, ...] = ()
-        text = looked_for(cue)
+        text = looked_for(query)
         if text and not any(record.lesson for record in exact):
-            similar = await self._similar(RULES[cue.moment].facet, text)
-        chosen = choose(cue, exact, similar)
+            similar = await self._similar(RULES[query.moment].facet, text)
+        chosen = choose(query, exact, similar)
         self._uses.update(record.id for record in chosen)
-        return tuple(to_lesson(record, cue.moment) for record in chosen)
+        return tuple(to_lesson(record, query.moment) for record in chosen)
 
     async def learn(self, failure: Failure) -> None:
         record = record_of(failure, self._scope, self._now())
         vectors = (await self._vectors((record,))).get(record.id, {})
         await self._do(self._store.learn, record, self._embedder.name, vectors)
 
-    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
+    async def offer(self, query: RecallQuery) -> tuple[Snippet, ...]:
         known = [one for one in await self._do(self._store.snippets) if one.visible_in(self._scope)]
-        return tuple(record.snippet for record in choose_snippets(cue, known))
+        return tuple(record.snippet for record in choose_snippets(query, known))
 
     async def keep(self, snippet: Snippet) -> None:
         new = snippet_record_of(snippet, self._scope, self._now())
@@ -258,14 +258,14 @@ class ResilientMemory:
         self._on_notice = on_notice
         self._noticed = False
 
-    async def recall(self, cue: RecallQuery) -> tuple[Lesson, ...]:
-        return await self._or_else((), lambda memory: memory.recall(cue))
+    async def recall(self, query: RecallQuery) -> tuple[Lesson, ...]:
+        return await self._or_else((), lambda memory: memory.recall(query))
 
     async def learn(self, failure: Failure) -> None:
         await self._or_else(None, lambda memory: memory.learn(failure))
 
-    async def offer(self, cue: RecallQuery) -> tuple[Snippet, ...]:
-        return await self._or_else((), lambda memory: memory.offer(cue))
+    async def offer(self, query: RecallQuery) -> tuple[Snippet, ...]:
+        return await self._or_else((), lambda memory: memory.offer(query))
 
     async def keep(self, snippet: Snippet) -> None:
         await self._or_else(None, lambda memory: memory.keep(snippet))

@@ -34,7 +34,7 @@ from assay.settings.load import Settings
 class Observer(Protocol):
     """Receives every event of sessions and runs, in the event loop. Must not block."""
 
-    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+    def on_event(self, target: str, event: ChatEvent | RunEvent) -> None:
         """Handle an event of the session or run with this id."""
         ...
 
@@ -69,7 +69,7 @@ class Health:
             "model": self._model,
         }
 
-    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+    def on_event(self, target: str, event: ChatEvent | RunEvent) -> None:
         """Learn from the events of sessions whether the model answers."""
         del target
         match event:
@@ -214,12 +214,12 @@ async def open_server(
         streams, quotas, health = EventStreams(), Quotas(store), Health(store, shared.backend)
         listeners = (health, *observers)
 
-        def hear(target: str, event: ChatEvent | RunEvent) -> None:
+        def on_event(target: str, event: ChatEvent | RunEvent) -> None:
             for listener in listeners:
-                listener.hear(target, event)
+                listener.on_event(target, event)
 
-        chats = ChatService(settings, store, shared, streams, quotas, tasks, hear)
-        runs = RunService(settings, store, shared.backend, streams, quotas, tasks, hear)
+        chats = ChatService(settings, store, shared, streams, quotas, tasks, on_event)
+        runs = RunService(settings, store, shared.backend, streams, quotas, tasks, on_event)
         server = ServerState(
             settings=settings,
             store=store,

@@ -233,8 +233,8 @@ class CommandLog:
         `trouble` is the failure of the machine, if that is the reason.
         """
         fields = {"error": type(error).__name__}
-        if told := str(error) if isinstance(error, AssayError) else trouble:
-            _LOG.error("%s", told, extra=fields)
+        if reason := str(error) if isinstance(error, AssayError) else trouble:
+            _LOG.error("%s", reason, extra=fields)
         else:
             _LOG.critical("%s", error, extra=fields, exc_info=error)
 

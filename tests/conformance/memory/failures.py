@@ -57,7 +57,7 @@ SNIPPET: Final = Snippet(
 """Something that another goal can use."""
 
 
-def cue_for(failure: Failure, moment: RecallPoint) -> RecallQuery:
+def query_for(failure: Failure, moment: RecallPoint) -> RecallQuery:
     """Build what a run would ask at this moment, were it about to fail, or had it failed, so."""
     match moment:
         case "plan":

@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 
 from assay.contracts.lessons import Failure
-from tests.conformance.memory.failures import DURATIONS, cue_for
+from tests.conformance.memory.failures import DURATIONS, query_for
 from tests.conformance.memory.promise import MemorySubject, promise
 
 _SECRET = "sk-proj-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA"  # noqa: S105 - made up, to be looked for
@@ -16,17 +16,17 @@ async def what_was_learnt_outlives_the_memory(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(DURATIONS)
     async with subject.open() as memory:
-        assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
-        assert len(await memory.recall(cue_for(DURATIONS, "plan"))) == 1
+        assert len(await memory.recall(query_for(DURATIONS, "failure"))) == 1
+        assert len(await memory.recall(query_for(DURATIONS, "plan"))) == 1
 
 
 @promise
 async def what_one_learns_another_who_has_it_open_recalls(subject: MemorySubject) -> None:
     async with subject.open() as one, subject.open() as other:
-        assert await other.recall(cue_for(DURATIONS, "plan")) == ()
+        assert await other.recall(query_for(DURATIONS, "plan")) == ()
         await one.learn(DURATIONS)
 
-        assert len(await other.recall(cue_for(DURATIONS, "plan"))) == 1
+        assert len(await other.recall(query_for(DURATIONS, "plan"))) == 1
 
 
 @promise
@@ -35,7 +35,7 @@ async def the_same_failure_again_is_one_record_seen_twice(subject: MemorySubject
         await memory.learn(DURATIONS)
         await memory.learn(replace(DURATIONS, run="run-9"))
 
-        (lesson,) = await memory.recall(cue_for(DURATIONS, "plan"))
+        (lesson,) = await memory.recall(query_for(DURATIONS, "plan"))
 
         assert "2 times" in lesson.evidence
         assert "run-9" in lesson.evidence
@@ -47,7 +47,7 @@ async def told_the_same_twice_by_a_run_it_counts_once(subject: MemorySubject) ->
         await memory.learn(DURATIONS)
         await memory.learn(DURATIONS)
 
-        (lesson,) = await memory.recall(cue_for(DURATIONS, "plan"))
+        (lesson,) = await memory.recall(query_for(DURATIONS, "plan"))
 
         assert "once" in lesson.evidence
 
@@ -63,7 +63,7 @@ async def secrets_are_never_shown_again(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(leaky)
 
-        (lesson,) = await memory.recall(cue_for(leaky, "plan"))
+        (lesson,) = await memory.recall(query_for(leaky, "plan"))
 
         assert _SECRET not in lesson.text + lesson.evidence
         assert "first" in lesson.text
@@ -77,7 +77,7 @@ async def enormous_failures_are_cut_and_kept(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(huge)
 
-        assert len(await memory.recall(cue_for(huge, "failure"))) == 1
+        assert len(await memory.recall(query_for(huge, "failure"))) == 1
 
 
 @promise
@@ -86,7 +86,7 @@ async def strange_text_is_kept(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(strange)
 
-        assert len(await memory.recall(cue_for(strange, "failure"))) == 1
+        assert len(await memory.recall(query_for(strange, "failure"))) == 1
 
 
 @promise
@@ -98,7 +98,7 @@ async def failures_learnt_side_by_side_are_all_kept(subject: MemorySubject) -> N
                 for failure in failures:
                     tasks.start_soon(memory.learn, failure)
         for failure in failures:
-            (lesson,) = await memory.recall(cue_for(failure, "failure"))
+            (lesson,) = await memory.recall(query_for(failure, "failure"))
             assert lesson.text == failure.lesson
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from assay.contracts.lessons import RecallPoint, RecallQuery
-from tests.conformance.memory.failures import CHART, DURATIONS, UNSOLVED, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, UNSOLVED, query_for
 from tests.conformance.memory.promise import MemorySubject, promise
 
 _MOMENTS: tuple[RecallPoint, ...] = ("plan", "action", "failure")
@@ -14,7 +14,7 @@ _LONGEST = 400
 async def an_empty_memory_recalls_nothing(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         for moment in _MOMENTS:
-            assert await memory.recall(cue_for(DURATIONS, moment)) == ()
+            assert await memory.recall(query_for(DURATIONS, moment)) == ()
 
 
 @promise
@@ -23,7 +23,7 @@ async def the_same_failure_recalls_what_ended_it(subject: MemorySubject) -> None
         await memory.learn(CHART)
         await memory.learn(DURATIONS)
 
-        (lesson,) = await memory.recall(cue_for(DURATIONS, "failure"))
+        (lesson,) = await memory.recall(query_for(DURATIONS, "failure"))
 
         assert "import re" in lesson.text
         assert "re" in lesson.text
@@ -35,13 +35,13 @@ async def the_same_failure_recalls_what_ended_it(subject: MemorySubject) -> None
 async def the_same_error_elsewhere_recalls_what_ended_it(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(DURATIONS)
-        cue = RecallQuery(
+        query = RecallQuery(
             moment="failure",
             goal="Write a tokenizer",
             signature="NameError: name 're' is not defined (in tokens.py: split)",
         )
 
-        (lesson,) = await memory.recall(cue)
+        (lesson,) = await memory.recall(query)
 
         assert "import re" in lesson.text
 
@@ -52,13 +52,13 @@ async def a_failed_assertion_elsewhere_is_another_failure(subject: MemorySubject
     failed = replace(failed, message="assert 5 == 6")
     async with subject.open() as memory:
         await memory.learn(failed)
-        cue = RecallQuery(
+        query = RecallQuery(
             moment="failure",
             goal="Count the words of a text",
             signature="AssertionError: assert N == N (in test_words.py)",
         )
 
-        assert await memory.recall(cue) == ()
+        assert await memory.recall(query) == ()
 
 
 @promise
@@ -66,11 +66,11 @@ async def a_goal_in_other_words_recalls_at_planning(subject: MemorySubject) -> N
     async with subject.open() as memory:
         await memory.learn(DURATIONS)
         await memory.learn(CHART)
-        cue = RecallQuery(
+        query = RecallQuery(
             moment="plan", goal="parse_duration should read texts like 2h5m as seconds"
         )
 
-        (lesson,) = await memory.recall(cue)
+        (lesson,) = await memory.recall(query)
 
         assert "import re" in lesson.text
 
@@ -103,10 +103,10 @@ async def a_failure_nobody_has_solved_is_warned_of_and_no_more(subject: MemorySu
     async with subject.open() as memory:
         await memory.learn(UNSOLVED)
 
-        (warning,) = await memory.recall(cue_for(UNSOLVED, "action"))
+        (warning,) = await memory.recall(query_for(UNSOLVED, "action"))
         assert "name 're' is not defined" in warning.text
-        assert await memory.recall(cue_for(UNSOLVED, "failure")) == ()
-        assert await memory.recall(cue_for(UNSOLVED, "plan")) == ()
+        assert await memory.recall(query_for(UNSOLVED, "failure")) == ()
+        assert await memory.recall(query_for(UNSOLVED, "plan")) == ()
 
 
 @promise
@@ -115,7 +115,7 @@ async def what_was_solved_later_is_recalled(subject: MemorySubject) -> None:
         await memory.learn(UNSOLVED)
         await memory.learn(DURATIONS)
 
-        (lesson,) = await memory.recall(cue_for(DURATIONS, "failure"))
+        (lesson,) = await memory.recall(query_for(DURATIONS, "failure"))
 
         assert "import re" in lesson.text
 
@@ -134,8 +134,8 @@ async def few_lessons_are_shown_and_none_twice(subject: MemorySubject) -> None:
                     run=f"run-{number}",
                 )
             )
-        planned = await memory.recall(cue_for(DURATIONS, "plan"))
-        warned = await memory.recall(cue_for(DURATIONS, "action"))
+        planned = await memory.recall(query_for(DURATIONS, "plan"))
+        warned = await memory.recall(query_for(DURATIONS, "action"))
 
         assert len(planned) == 3, [lesson.text for lesson in planned]
         assert len({lesson.text for lesson in planned}) == 3
@@ -152,7 +152,7 @@ async def a_lesson_is_one_harmless_line(subject: MemorySubject) -> None:
     async with subject.open() as memory:
         await memory.learn(spoilt)
 
-        (lesson,) = await memory.recall(cue_for(spoilt, "plan"))
+        (lesson,) = await memory.recall(query_for(spoilt, "plan"))
 
         assert len(lesson.text) <= _LONGEST
         assert lesson.text.isprintable(), lesson.text

@@ -1,5 +1,5 @@
 from assay.memory.stored_memory import ResilientMemory
-from tests.conformance.memory.failures import DURATIONS, SNIPPET, cue_for
+from tests.conformance.memory.failures import DURATIONS, SNIPPET, query_for
 
 
 async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
@@ -10,5 +10,5 @@ async def test_the_absent_memory_recalls_nothing_whatever_it_is_told() -> None:
     await memory.keep(SNIPPET)
     await memory.tested("a", passed=True)
 
-    assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
-    assert await memory.offer(cue_for(DURATIONS, "plan")) == ()
+    assert await memory.recall(query_for(DURATIONS, "failure")) == ()
+    assert await memory.offer(query_for(DURATIONS, "plan")) == ()

@@ -24,7 +24,7 @@ def a_record(snippet: Snippet = SNIPPET, place: Scope | None = None) -> SnippetR
     return record
 
 
-def a_cue(goal: str, text: str = "") -> RecallQuery:
+def a_query(goal: str, text: str = "") -> RecallQuery:
     return RecallQuery(moment="plan", goal=goal, text=text)
 
 
@@ -61,9 +61,9 @@ def test_a_secret_in_the_goal_is_hidden() -> None:
 def test_helpers_are_found_by_goal_and_by_name_and_strangers_are_not() -> None:
     known = [a_record()]
 
-    assert choose_snippets(a_cue("Write urls.py: make a slug of a title for its address"), known)
-    assert choose_snippets(a_cue("Do what the tests want", "slug title"), known)
-    assert not choose_snippets(a_cue("Write a parser for dates in log files"), known)
+    assert choose_snippets(a_query("Write urls.py: make a slug of a title for its address"), known)
+    assert choose_snippets(a_query("Do what the tests want", "slug title"), known)
+    assert not choose_snippets(a_query("Write a parser for dates in log files"), known)
 
 
 def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
@@ -72,7 +72,7 @@ def test_few_are_offered_the_proven_ones_first_and_no_name_twice() -> None:
     same = replace(a_record(), id="same")
     others = [replace(a_record(), id=str(n), names=(f"slug_{n}",)) for n in range(4)]
 
-    chosen = choose_snippets(a_cue(goal), [*others, same, proven])
+    chosen = choose_snippets(a_query(goal), [*others, same, proven])
 
     assert chosen[0].id == "proven"
     assert len(chosen) == 2

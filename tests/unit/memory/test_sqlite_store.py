@@ -13,7 +13,7 @@ from assay.memory.ranking import search
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
 from assay.memory.types import FACETS, FailureRecord, Scope, Vectors, record_of
-from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, query_for
 
 NAME = HashedEmbedder.name
 DAY = 86_400.0
@@ -72,7 +72,7 @@ async def test_uses_are_counted_when_the_memory_is_settled(store: SqliteStore) -
     memory = StoredMemory(store, Scope())
     await memory.learn(DURATIONS)
     for _ in range(3):
-        await memory.recall(cue_for(DURATIONS, "failure"))
+        await memory.recall(query_for(DURATIONS, "failure"))
     await memory.recall(RecallQuery(moment="plan", goal="something else entirely"))
 
     await memory.settle()

@@ -145,13 +145,13 @@ async def page_file(request: Request, path: str) -> Response:
 
 
 def _page_file(request: Request, path: PurePosixPath) -> Response:
-    place = resources.files("assay.server").joinpath("web").joinpath(*path.parts)
+    file = resources.files("assay.server").joinpath("web").joinpath(*path.parts)
     headers = {"content-security-policy": _PAGE_POLICY, "cache-control": "no-cache"}
-    if not place.is_file():
+    if not file.is_file():
         if path.name == "index.html":
             return Response(_NO_PAGE, media_type="text/html", headers=headers)
         raise not_found("file", str(path))
-    content = place.read_bytes()
+    content = file.read_bytes()
     tag = f'"{sha256(content).hexdigest()[:16]}"'
     headers["etag"] = tag
     if request.headers.get("if-none-match") == tag:

@@ -133,7 +133,7 @@ class Metrics:
         self._runs = self._counter("assay_runs", "Runs by how they ended.", "status")
         self._run_seconds = self._histogram("assay_run_seconds", "How long runs took.")
         self._verdicts = self._counter(
-            "assay_verdicts", "What the independent check said.", "verdict"
+            "assay_verdicts", "Verdicts of the independent check.", "verdict"
         )
         self._tokens = self._counter("assay_model_tokens", "Tokens of models.", "direction")
         self._cost = self._counter("assay_model_cost_usd", "What models cost, where it is known.")
@@ -160,7 +160,7 @@ class Metrics:
         self._requests.labels(request.method, route, str(request.status)).inc()
         self._seconds.labels(route).observe(request.duration_s)
 
-    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+    def on_event(self, target: str, event: ChatEvent | RunEvent) -> None:
         """Count an event of a session or run."""
         del target
         match event:
@@ -259,7 +259,7 @@ class Tracing:
             span.set_status(StatusCode.ERROR)
         span.end(now)
 
-    def hear(self, target: str, event: ChatEvent | RunEvent) -> None:
+    def on_event(self, target: str, event: ChatEvent | RunEvent) -> None:
         """Record a span for an event of a session or run."""
         match event:
             case ModelChosen():

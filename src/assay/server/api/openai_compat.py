@@ -118,8 +118,8 @@ def _begun(thought: str, code: str, remark: str) -> str:
 
 
 def _used(thought: str, tool: str, answer: str) -> str:
-    told = f"*Used `{tool}`:*\n\n{_fenced('text', answer)}"
-    return text_of(f"{thought}\n\n{told}" if thought else told)
+    note = f"*Used `{tool}`:*\n\n{_fenced('text', answer)}"
+    return text_of(f"{thought}\n\n{note}" if thought else note)
 
 
 def _fenced(language: str, text: str) -> str:
@@ -227,11 +227,11 @@ def check_supported(asked: CompletionRequest) -> None:
     Raises:
         RequestRejectedError: With the parameter, as OpenAI's API names it.
     """
-    for place, message in enumerate(asked.messages):
+    for index, message in enumerate(asked.messages):
         for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
             if part.type != "text":
                 raise _unsupported(
-                    f"messages[{place}].content[{number}].type",
+                    f"messages[{index}].content[{number}].type",
                     f"content of type {part.type[:40]!r} is not supported; send text",
                 )
     given = asked.model_extra or {}
@@ -308,7 +308,7 @@ async def complete(
         model = await check_usable(name, caller, server.settings)
         if before:
             earlier = "\n\n".join(f"{role}: {words}" for role, words in before)
-            message = f"This was said before, elsewhere:\n\n{earlier}\n\nNow:\n\n{message}"
+            message = f"The conversation so far:\n\n{earlier}\n\nNow:\n\n{message}"
     handle = await server.chats.begin_turn(
         caller,
         message,
@@ -364,10 +364,10 @@ async def _chunks(answer: _Answer, *, for_admin: bool) -> AsyncGenerator[str]:
             server.chats.stream(answer.caller.user, answer.turn.session_id) as stream,
             aclosing(stream.listen(0)) as events,
         ):
-            async for told in events:
-                if told is None:
+            async for streamed in events:
+                if streamed is None:
                     continue
-                event: dict[str, Any] = json.loads(told.data)
+                event: dict[str, Any] = json.loads(streamed.data)
                 # Transient text events do not name their turn.
                 ours = event.get("turn", number if ours else 0) == number
                 if not ours:
@@ -377,7 +377,7 @@ async def _chunks(answer: _Answer, *, for_admin: bool) -> AsyncGenerator[str]:
                 if piece := text.add(event):
                     sent += piece
                     yield _chunk(answer, {"content": piece})
-                if told.kind == "turn_ended":
+                if streamed.kind == "turn_ended":
                     break
     if access.cancel_called:
         return

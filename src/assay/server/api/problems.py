@@ -192,7 +192,7 @@ def openai_error(fault: Fault) -> dict[str, Any]:
     kinds = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
     usual = "server_error" if status >= 500 else "invalid_request_error"  # noqa: PLR2004 - HTTP
     param = fault.param or (fault.errors[0][0] if fault.errors else None)
-    words = (fault.detail, *(f"{name}: {told}" for name, told in fault.errors), fault.hint)
+    words = (fault.detail, *(f"{name}: {message}" for name, message in fault.errors), fault.hint)
     return {
         "error": {
             "message": " ".join(sentence(part) for part in words if part),
@@ -318,20 +318,20 @@ def _field_error(fault: Mapping[str, Any], body: object) -> tuple[str, str]:
 
 def _path(parts: Sequence[str | int], body: object) -> str:
     """Format the path of a field; omit the names of validators and union members."""
-    path, place = "", body
+    path, node = "", body
     for number, part in enumerate(parts):
-        if isinstance(place, dict):
-            table = cast("dict[Any, object]", place)
+        if isinstance(node, dict):
+            table = cast("dict[Any, object]", node)
             if part not in table and number < len(parts) - 1:
                 continue
             if part not in table and not str(part).isidentifier():
                 continue
             path += f".{part}" if path else str(part)
-            place = table.get(part)
-        elif isinstance(place, list) and isinstance(part, int):
+            node = table.get(part)
+        elif isinstance(node, list) and isinstance(part, int):
             path += f"[{part}]"
-            items = cast("list[object]", place)
-            place = items[part] if part < len(items) else None
+            items = cast("list[object]", node)
+            node = items[part] if part < len(items) else None
     return path.encode("utf-8", "replace").decode()[:200]
 
 

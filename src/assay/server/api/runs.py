@@ -143,8 +143,8 @@ async def list_files(server: Server, caller: ReadAccess, run_id: Name) -> FileLi
 async def get_file(server: Server, caller: ReadAccess, run_id: Name, path: FilePath) -> Response:
     """Download a file of a run."""
     row = await server.runs.find(caller.user, run_id)
-    place = workspace_path(path)
-    file = (await server.runs.tree(row)).files.get(place)
+    file_path = workspace_path(path)
+    file = (await server.runs.tree(row)).files.get(file_path)
     if file is None:
         raise not_found("file", path)
     headers = {"content-disposition": "attachment"}

@@ -153,9 +153,9 @@ async def put_file(
     request: Request, server: Server, caller: WriteAccess, session_id: Name, path: FilePath
 ) -> LoadedFile:
     """Add a file to the workspace, where the code of the session finds it."""
-    place = workspace_path(path)
+    file_path = workspace_path(path)
     content = await request.body()
-    loaded = await server.chats.load(caller.user, session_id, place, content)
+    loaded = await server.chats.load(caller.user, session_id, file_path, content)
     return LoadedFile.model_validate(loaded)
 
 
@@ -210,28 +210,32 @@ async def export_session(
 
 
 def _files_in(home: Path) -> list[FileShape]:
-    found = [place for place in home.rglob("*") if place.is_file() and not place.is_symlink()]
+    found = [
+        file_path
+        for file_path in home.rglob("*")
+        if file_path.is_file() and not file_path.is_symlink()
+    ]
     return [
-        FileShape(path=str(place.relative_to(home)), size_bytes=place.stat().st_size)
-        for place in sorted(found)
+        FileShape(path=str(file_path.relative_to(home)), size_bytes=file_path.stat().st_size)
+        for file_path in sorted(found)
     ]
 
 
 async def _attached(home: Path, path: PurePosixPath) -> FileResponse:
     """Return a file that a browser saves, regardless of its content."""
-    place = home / path
+    file_path = home / path
     try:
-        status = await to_thread.run_sync(place.lstat)
+        status = await to_thread.run_sync(file_path.lstat)
     except OSError:
         raise not_found("file", str(path)) from None
     if not stat.S_ISREG(status.st_mode):
         raise not_found("file", str(path))
-    return FileResponse(place, media_type=_BYTES, filename=place.name)
+    return FileResponse(file_path, media_type=_BYTES, filename=file_path.name)
 
 
-def _exported(folder: Path, wanted: str) -> bytes:
+def _exported(folder: Path, export_format: str) -> bytes:
     history = history_of(read_session_events(folder))
-    if wanted == "markdown":
+    if export_format == "markdown":
         text = to_markdown(history)
     else:
         home = folder / ARTIFACTS

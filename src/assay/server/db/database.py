@@ -106,9 +106,9 @@ class Database:
                 job.error = error
                 if isinstance(error, connection.errors if connection else (OSError, sqlite3.Error)):
                     # The message of a server names the host and the user, never the password.
-                    told = " ".join(str(error).split())
+                    reason = " ".join(str(error).split())
                     job.error = JournalError(
-                        f"the database does not answer: {told}", hint=self._hint
+                        f"the database does not answer: {reason}", hint=self._hint
                     )
                 if connection is not None and connection.is_lost():
                     connection.close()

@@ -242,8 +242,8 @@ class Store:
         before = _LAST if page.before is None else page.before
         since = -_LAST if page.since is None else page.since
         values: list[object] = [before, since, at, at, entry_id]
-        wanted = {"user_id": page.user, "action": page.action, "target": page.target}
-        for column, value in wanted.items():
+        filters = {"user_id": page.user, "action": page.action, "target": page.target}
+        for column, value in filters.items():
             if value:
                 conditions.append(f"{column} = ?")
                 values.append(value)

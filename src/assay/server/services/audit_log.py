@@ -49,7 +49,7 @@ class TurnAudit:
         self.entries: list[AuditEntry] = []
         """To be written at the end of the turn. After a crash, the stored events provide them."""
 
-    def hear(self, event: ChatEvent) -> None:
+    def on_event(self, event: ChatEvent) -> None:
         """Handle an event of the turn."""
         match event:
             case CellStarted():
@@ -107,7 +107,7 @@ class RunAudit:
         self._tree = ""
         self._outcome = ""
 
-    def hear(self, event: RunEvent) -> None:
+    def on_event(self, event: RunEvent) -> None:
         """Handle an event of the run."""
         match event:
             case AttemptStarted() | FilesChanged() | Executed() | Verified() | RolledBack():

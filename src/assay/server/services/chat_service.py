@@ -250,8 +250,8 @@ class ChatService:
         """Run one turn, and count its usage."""
         history, model, row = chat.history, chat.model, turn.row
         turn.number, turn.before = history.begun + 1, history.usage
-        wanted = new_turn_hold(turn.caller, turn.message)
-        held_model = self._quotas.held(model, turn.caller, wanted.id)
+        requested = new_turn_hold(turn.caller, turn.message)
+        held_model = self._quotas.held(model, turn.caller, requested.id)
         turn.row = row = replace(
             row,
             title=row.title or " ".join(turn.message.split())[:_TITLE_CHARS],
@@ -262,7 +262,7 @@ class ChatService:
         )
 
         def begin(db: Statements) -> None:
-            reserve(db, turn.caller, wanted)
+            reserve(db, turn.caller, requested)
             SESSIONS.put(db, row)
             if turn.created is not None:
                 AUDIT.add(db, turn.created)
@@ -282,7 +282,7 @@ class ChatService:
             # A listener may start the next turn as soon as it sees the end of this one.
             turn.worker.settling = True
             with anyio.CancelScope(shield=True):
-                await self._settle(turn, wanted.id, audit.entries)
+                await self._settle(turn, requested.id, audit.entries)
 
     async def _settle(self, turn: TurnHandle, hold_id: str, entries: Sequence[AuditEntry]) -> None:
         """Count the usage of a turn, write its audit entries, and mark the session as free."""
@@ -370,7 +370,7 @@ class ChatService:
                 async with SessionRecord(session.folder) as record:
                     events = [event for event in record.events if _turn_of(event) == row.turns]
                     for event in events:
-                        audit.hear(event)
+                        audit.on_event(event)
                     has_started = any(isinstance(event, TurnStarted) for event in events)
                     if has_started and not any(isinstance(event, TurnEnded) for event in events):
                         if cell := cut_off_cell(reduce(History.after, record.events, History())):
@@ -379,7 +379,7 @@ class ChatService:
                             turn=row.turns, status="interrupted", text=_CUT_OFF, usage=Usage()
                         )
                         record.emit(end)
-                        audit.hear(end)
+                        audit.on_event(end)
                     steps = (
                         event
                         for event in events
@@ -465,11 +465,11 @@ class ChatService:
         async with AsyncExitStack() as stack:
             stream = await stack.enter_async_context(self._streams.hold(key, session.folder))
 
-            def hear(event: ChatEvent) -> None:
+            def on_event(event: ChatEvent) -> None:
                 stream.send(event, kept=not is_passing(event))
                 self._listener(session.id, event)
                 if audit := self._audits.get(key):
-                    audit.hear(event)
+                    audit.on_event(event)
 
             yield await stack.enter_async_context(
                 open_chat_session(
@@ -477,7 +477,7 @@ class ChatService:
                     settings_of(self._settings, key.user),
                     nullcontext(self._shared),
                     model=model,
-                    listeners=(hear,),
+                    listeners=(on_event,),
                     sync_later=True,
                 )
             )

@@ -48,7 +48,7 @@ class _Listener:
         """The listener was too slow: it must read missed events from disk, if stored."""
         self.wake = anyio.Event()
 
-    def hear(self, event: StreamEvent) -> None:
+    def on_event(self, event: StreamEvent) -> None:
         if len(self.waiting) >= _MOST_WAITING:
             self.waiting.clear()
             self.lost = True
@@ -79,7 +79,7 @@ class EventStream:
             sent = _event(fields, 0, self._kept)
             self._passing.append(sent)
         for listener in self._listeners:
-            listener.hear(sent)
+            listener.on_event(sent)
 
     def close(self) -> None:
         """End all listeners after the remaining events."""
@@ -134,8 +134,8 @@ def _event(fields: dict[str, Any], number: int, after: int) -> StreamEvent:
 def _read_after(folder: Path, number: int) -> list[StreamEvent]:
     lines = _lines(folder)[number:]
     return [
-        _event(fields_of(line)["event"], place, place - 1)
-        for place, line in enumerate(lines, number + 1)
+        _event(fields_of(line)["event"], index, index - 1)
+        for index, line in enumerate(lines, number + 1)
     ]
 
 

@@ -56,14 +56,14 @@ def new_turn_hold(caller: Caller, message: str) -> Hold:
     return new_hold(caller, "turn", tokens=_FIRST_TOKENS + len(message) // 3, usd=_FIRST_USD)
 
 
-def reserve(db: Statements, caller: Caller, wanted: Hold) -> Hold:
+def reserve(db: Statements, caller: Caller, requested: Hold) -> Hold:
     """Reserve the requested amounts, or what is left of them; return the reservation.
 
     Raises:
         RequestRejectedError: If nothing is left, or the key has too many unfinished runs.
     """
     _lock(db, caller.key_id)
-    if wanted.kind == "run":
+    if requested.kind == "run":
         sql = "SELECT COUNT(*) FROM assay_holds WHERE key_id = ? AND kind = 'run'"
         if int(db.rows(sql, (caller.key_id,))[0][0]) >= caller.quota.runs:
             raise RequestRejectedError(
@@ -72,11 +72,11 @@ def reserve(db: Statements, caller: Caller, wanted: Hold) -> Hold:
                 hint="wait for one to end, or cancel one",
                 retry_after_s=_RUN_S,
             )
-    tokens, cost_usd = amounts_left(db, caller, at=wanted.created_at)
+    tokens, cost_usd = amounts_left(db, caller, at=requested.created_at)
     hold = replace(
-        wanted,
-        tokens=0 if tokens is None else int(min(wanted.tokens or tokens, tokens)),
-        cost_usd=0.0 if cost_usd is None else min(wanted.cost_usd or cost_usd, cost_usd),
+        requested,
+        tokens=0 if tokens is None else int(min(requested.tokens or tokens, tokens)),
+        cost_usd=0.0 if cost_usd is None else min(requested.cost_usd or cost_usd, cost_usd),
     )
     HOLDS.add(db, hold)
     return hold
@@ -218,8 +218,8 @@ class Quotas:
             RequestRejectedError: If it exceeds the quota of this minute.
         """
         self._limit("key", caller.key_id, caller.quota.requests_per_minute)
-        place = (caller.key_id, day_of(time.time()))
-        self._requests[place] = self._requests.get(place, 0) + 1
+        bucket = (caller.key_id, day_of(time.time()))
+        self._requests[bucket] = self._requests.get(bucket, 0) + 1
 
     def count_unauthenticated(self, address: str) -> None:
         """Count a request without a valid key; raises like `count_request`."""
@@ -243,9 +243,9 @@ class Quotas:
         if caller.quota.tokens_per_day is not None or caller.quota.usd_per_day is not None:
             await self._store.read(lambda db: amounts_left(db, caller, at=time.time()))
 
-    async def reserve(self, caller: Caller, wanted: Hold) -> Hold:
+    async def reserve(self, caller: Caller, requested: Hold) -> Hold:
         """Reserve a part of the quota before work starts; raises like the function."""
-        return await self._store.transact(lambda db: reserve(db, caller, wanted))
+        return await self._store.transact(lambda db: reserve(db, caller, requested))
 
     def held(self, model: Model, caller: Caller, hold_id: str) -> Model:
         """Return a model that makes no call beyond the quota of the caller.

@@ -94,8 +94,8 @@ class RunService:
         """
         if caller.quota.usd_per_day is not None:
             check_price(caller, asked.model, await price_of(asked.model, self._settings))
-        wanted = new_hold(caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd)
-        hold = await self._quotas.reserve(caller, wanted)
+        requested = new_hold(caller, "run", tokens=asked.budget_tokens, usd=asked.budget_usd)
+        hold = await self._quotas.reserve(caller, requested)
         try:
             return await self._created(caller, asked, files, hold)
         except BaseException:
@@ -348,11 +348,11 @@ class RunService:
         try:
             async with self._streams.hold(key, self._folder(row)) as stream:
 
-                def hear(event: RunEvent) -> None:
+                def on_event(event: RunEvent) -> None:
                     stream.send(event, kept=not isinstance(event, _PASSING))
                     self._listener(row.id, event)
 
-                callbacks = RunCallbacks(listeners=(hear, audit.hear))
+                callbacks = RunCallbacks(listeners=(on_event, audit.on_event))
                 lent = await self._lent(row)
                 outcome = await resume_run(row.id, settings, callbacks, lent=lent)
                 return replace(row, status=outcome.status.value, error="", grade=_grade_of(outcome))

@@ -31,10 +31,10 @@ def spans() -> Generator[InMemorySpanExporter]:
 
 
 def a_turn(tracing: Tracing, *, failed: bool = False) -> None:
-    tracing.hear("calm-owl", ModelChosen(model="openai:gpt-5"))
-    tracing.hear("calm-owl", TurnStarted(turn=1, message=WORDS))
+    tracing.on_event("calm-owl", ModelChosen(model="openai:gpt-5"))
+    tracing.on_event("calm-owl", TurnStarted(turn=1, message=WORDS))
     cell = CellStarted(turn=1, step=1, thought="", code=WORDS, usage=USED)
-    tracing.hear("calm-owl", cell)
+    tracing.on_event("calm-owl", cell)
     ended = CellEnded(
         turn=1,
         step=1,
@@ -45,9 +45,9 @@ def a_turn(tracing: Tracing, *, failed: bool = False) -> None:
         artifacts=(),
         duration_s=0.1,
     )
-    tracing.hear("calm-owl", ended)
+    tracing.on_event("calm-owl", ended)
     answer = TurnEnded(turn=1, status="answered", text=WORDS, usage=USED)
-    tracing.hear("calm-owl", answer)
+    tracing.on_event("calm-owl", answer)
 
 
 def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
