@@ -27,6 +27,8 @@ _GENERATED_MARK: Final = re.compile(
 )
 _VENDORED: Final = frozenset({"vendor", "vendored", "_vendor", "third_party", "node_modules"})
 _HEAD_BYTES: Final = 1_000
+_SMALL_BYTES: Final = 8_000
+"""Smaller files are not searched for signs that they are generated: they cost little."""
 _LONG_LINE: Final = 1_000
 _ALMOST_ALL: Final = 0.75
 _WHOLE_CHARS: Final = 2_000
@@ -93,9 +95,17 @@ def is_generated(path: PurePosixPath, tree: Tree) -> bool:
     file = tree.files.get(path)
     if file is None:
         return False
+    if len(file.content) <= _SMALL_BYTES:
+        return False
     if any(len(line) > _LONG_LINE for line in file.content.splitlines()):
         return True
     return bool(_GENERATED_MARK.search(file.content[:_HEAD_BYTES]))
+
+
+def is_dump(path: PurePosixPath, tree: Tree) -> bool:
+    """Whether a file is generated and large, such as a bundled library."""
+    file = tree.files.get(path)
+    return file is not None and len(file.content) > LARGE_BYTES and is_generated(path, tree)
 
 
 def find_failing_sources(

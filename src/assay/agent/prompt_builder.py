@@ -14,6 +14,7 @@ from assay.agent.excerpts import (
     find_frame_sources,
     find_frames,
     is_bulky,
+    is_dump,
     is_generated,
     names_imported,
 )
@@ -142,7 +143,8 @@ def whole_file_message(
 
     It has the files to write and the tests in full, as far as they fit.
     """
-    parts = [_goal(goal), *_targets(plan), *_equipment(equipment)]
+    # Without tags: they would only distract a small model.
+    parts = [f"# Goal\n{goal.strip()}", *_targets(plan), *_equipment(equipment)]
     parts.extend(_whole_files(plan, tree, max_chars=max_chars))
     if plan.fails_now:
         parts.append(f"# What is wrong now\n{plan.fails_now}")
@@ -222,7 +224,7 @@ def _whole_files(plan: Plan, tree: Tree, *, max_chars: int) -> list[str]:
     shown: set[PurePosixPath] = set()
     for title, paths in (
         ("The file now", plan.targets),
-        ("Tests that decide", [path for path in plan.protected if not is_generated(path, tree)]),
+        ("Tests that decide", [path for path in plan.protected if not is_dump(path, tree)]),
         ("Data", _data_files(tree)),
     ):
         for path in paths:
