@@ -42,11 +42,56 @@ async def ask(name: str, sandbox: Sandbox, **arguments: object) -> str:
 
 async def test_a_search_finds_lines_and_leaves_out_what_nobody_wrote(sandbox: Sandbox) -> None:
     assert await ask("search", sandbox, pattern=r"\bf\(") == (
-        "a.py:1: def f():\nsrc/b.py:3: print(f())"
+        "a.py\n1:def f():\n\nsrc/b.py\n3:print(f())"
     )
-    assert await ask("search", sandbox, pattern="def", path="a.py") == "a.py:1: def f():"
+    assert await ask("search", sandbox, pattern="def", path="a.py") == "a.py\n1:def f():"
     assert (
         await ask("search", sandbox, pattern="def", path="src") == "Nothing in src matches 'def'."
+    )
+
+
+async def test_a_search_keeps_indentation_and_shows_context(sandbox: Sandbox) -> None:
+    text = "class A:\n    def f(self):\n        return 1\n\n    def g(self):\n        return 2\n"
+    await sandbox.write_file(PurePosixPath("src/deep/c.py"), text.encode())
+
+    found = await ask("search", sandbox, pattern="return", path="src", context=1)
+
+    assert found == (
+        "src/deep/c.py\n2-    def f(self):\n3:        return 1\n4-\n5-    def g(self):\n"
+        "6:        return 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("glob", "files"),
+    [
+        ("*.py", ["a.py", "src/b.py"]),
+        ("src/**/*.py", ["src/b.py"]),
+        ("src", ["src/b.py", "src/b.ts"]),
+        ("*.{ts,tsx}", ["src/b.ts"]),
+        ("!*.py", ["src/b.ts"]),
+    ],
+)
+async def test_a_glob_selects_the_files_of_a_search(
+    sandbox: Sandbox, glob: str, files: list[str]
+) -> None:
+    await sandbox.write_file(PurePosixPath("src/b.ts"), b"f()\n")
+
+    found = await ask("search", sandbox, pattern=r"f\(", glob=glob)
+
+    assert [line for line in found.splitlines() if line and not line[0].isdigit()] == files
+
+
+async def test_a_search_counts_what_it_leaves_out(sandbox: Sandbox) -> None:
+    for number in range(3):
+        path = PurePosixPath(f"many/{number}.txt")
+        await sandbox.write_file(path, b"needle\n" * 60)
+
+    found = await ask("search", sandbox, pattern="needle")
+
+    assert found.count(":needle") == 100
+    assert found.endswith(
+        "[... 80 more lines in 2 files match: search for less, or in a folder or glob ...]"
     )
 
 
@@ -72,7 +117,7 @@ async def test_a_pattern_that_takes_for_ever_is_ended(backend: SandboxBackend) -
 
         found = await ask("search", sandbox, pattern="first|^(a+)+$")
 
-    assert found.startswith("a:1: first\n[... the search was ended early")
+    assert found.startswith("a\n1:first\n[... the search was ended early")
 
 
 async def test_a_command_runs_where_the_files_are(sandbox: Sandbox) -> None:

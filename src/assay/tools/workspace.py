@@ -1,7 +1,6 @@
-"""Tools for the files of a sandbox: read, list and search files.
+"""Tools for the files of a sandbox: read and list files.
 
-`WORKSPACE_TOOLS` has these and the tools that run programs. The model's search pattern runs only
-in the sandbox.
+`WORKSPACE_TOOLS` has these, the search and the tools that run programs.
 """
 
 from collections import Counter
@@ -11,18 +10,10 @@ from typing import Annotated
 from pydantic import Field
 
 from assay.contracts.errors import ToolError, WorkspaceFileNotFoundError
-from assay.contracts.execution import PythonCode
 from assay.contracts.ports import Sandbox, Tool
 from assay.tools.arguments import tool, with_hint, workspace_path
 from assay.tools.run import python, run
-
-QUIET_DIRECTORIES = frozenset(
-    {
-        *(".git", ".hg", ".svn", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"),
-        *(".ruff_cache", ".tox", "node_modules", "target", ".gradle", ".idea"),
-    }
-)
-"""Directories with many generated files."""
+from assay.tools.search import QUIET_DIRECTORIES, search
 
 _MOST_FILE_BYTES = 8 << 20
 _MOST_LINES = 500
@@ -106,78 +97,6 @@ def _quiet_directory(root: PurePosixPath, path: PurePosixPath) -> PurePosixPath 
         if path.parts[depth] in QUIET_DIRECTORIES:
             return PurePosixPath(*path.parts[: depth + 1])
     return None
-
-
-_TIMEOUT_S = 20.0
-_MOST_MATCHES = 100
-_REFUSED = 3
-"""The program's exit code for an invalid request; no other end has it."""
-
-# A pattern can run without end or use all memory. So the program runs in the sandbox, whose limits
-# end it.
-_PROGRAM = f"""
-import os, re, sys
-pattern, root, quiet = sys.argv[1], sys.argv[2], set(sys.argv[3].split(","))
-try:
-    expression = re.compile(pattern)
-except (re.error, OverflowError, RecursionError) as error:
-    print(error)
-    sys.exit({_REFUSED})
-if not os.path.lexists(root):
-    print("there is no " + repr(root))
-    sys.exit({_REFUSED})
-def files():
-    if not os.path.isdir(root):
-        yield root
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in quiet)
-        for name in sorted(names):
-            yield os.path.normpath(os.path.join(folder, name))
-left = {_MOST_MATCHES}
-for path in files():
-    if not os.path.isfile(path) or os.path.islink(path) or os.path.getsize(path) > 4000000:
-        continue
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError:
-        continue
-    if b"\\0" in content[:8192]:
-        continue
-    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
-        if expression.search(line):
-            if not left:
-                print("[... more than {_MOST_MATCHES} lines match; search for less ...]")
-                sys.exit()
-            left -= 1
-            print(path + ":" + str(number) + ": " + line.strip()[:300], flush=True)
-""".lstrip()
-
-
-@tool
-async def search(
-    sandbox: Sandbox,
-    pattern: Annotated[
-        str, Field(min_length=1, max_length=1000, description="A Python regular expression.")
-    ],
-    path: Annotated[str, Field(description="A file or directory, from the workspace root.")] = ".",
-) -> str:
-    """Search files by a regular expression; gives path, line and text."""
-    root = workspace_path(path)
-    program = PythonCode(
-        source=_PROGRAM.encode(),
-        filename="search.py",
-        args=(pattern, str(root), ",".join(sorted(QUIET_DIRECTORIES))),
-        timeout_s=min(_TIMEOUT_S, sandbox.limits.wall_s),
-    )
-    result = await sandbox.run(program)
-    found = result.stdout.strip()
-    if result.exit_code == _REFUSED:
-        raise ToolError(f"{pattern!r} cannot be searched for in {root}: {found}")
-    if not result.succeeded:
-        why = f"[... the search was ended early: {result.reason.value}; search for less ...]"
-        return f"{found}\n{why}".strip()
-    return found or f"Nothing in {root} matches {pattern!r}."
 
 
 WORKSPACE_TOOLS: tuple[Tool, ...] = (run, python, read_file, list_files, search)
