@@ -16,27 +16,28 @@ _MOST: Final = 400
 """Definitions per file."""
 _CACHED_FILES: Final = 256
 
-_C_FAMILY: Final = (
-    r"^[ \t]*(?:export\s+|default\s+|public\s+|private\s+|protected\s+|internal\s+|static\s+"
-    r"|final\s+|abstract\s+|async\s+|inline\s+|constexpr\s+|virtual\s+|pub(?:\([^)]*\))?\s+"
-    r"|unsafe\s+|const\s+)*"
+# Every repetition is limited or can match in one way only: the files are not trusted, and a search
+# must not take longer than in proportion to their size.
+_MODIFIERS: Final = (
+    r"^[ \t]{0,80}(?:(?:export|default|public|private|protected|internal|static|final|abstract"
+    r"|async|inline|constexpr|virtual|pub(?:\([^)\n]{0,40}\))?|unsafe|const)[ \t]+)*"
 )
 _DECLARATIONS: Final = (
     re.compile(
-        _C_FAMILY + r"(?P<kind>class|struct|enum|interface|trait|impl|namespace|module|object|type"
-        r"|record|function\*?|fn|func|def|fun|sub)\s+(?:\([^)]*\)\s*)?(?P<name>[A-Za-z_$][\w$:]*)",
+        _MODIFIERS + r"(?P<kind>class|struct|enum|interface|trait|impl|namespace|module|object|type"
+        r"|record|function\*?|fn|func|def|fun|sub)[ \t]+(?:\([^)\n]{0,200}\)[ \t]*)?"
+        r"(?P<name>[A-Za-z_$][\w$:]{0,200})",
         re.MULTILINE,
     ),
     re.compile(
-        r"^(?:export\s+)?(?:const|let|var)\s+(?P<name>[A-Za-z_$][\w$]*)\s*=\s*(?:async\s*)?"
-        r"(?:function\b|\([^)\n]*\)\s*=>|[\w$]+\s*=>)",
+        r"^(?:export[ \t]+)?(?:const|let|var)[ \t]+(?P<name>[A-Za-z_$][\w$]{0,200})[ \t]*=[ \t]*"
+        r"(?:async[ \t]*)?(?:function\b|\([^)\n]{0,300}\)[ \t]*=>|[\w$]{1,200}[ \t]*=>)",
         re.MULTILINE,
     ),
     # C, C++ and Java: a type, a name and parameters on the line that opens the body.
     re.compile(
-        r"^[ \t]*(?!return\b|else\b|new\b|throw\b|if\b|for\b|while\b|switch\b)"
-        r"(?:[A-Za-z_][\w:<>,*&\[\]]*[ \t*&]+)+(?P<name>~?[A-Za-z_][\w:]*)\([^;{}\n]*\)"
-        r"[^;{}\n]*\{",
+        r"^[ \t]{0,80}(?!return\b|else\b|new\b|throw\b|if\b|for\b|while\b|switch\b)"
+        r"[A-Za-z_][^;{}()=\n]{0,200}?[ \t*&](?P<name>~?[A-Za-z_][\w:]{0,200})\([^;{}\n]{0,300}\{",
         re.MULTILINE,
     ),
 )
