@@ -1,9 +1,6 @@
 """Accepted files are written later and taken back: each file old or new at every moment."""
 
-import os
-import signal
 import stat
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +14,7 @@ from assay.settings.load import Settings
 from assay.storage.apply_changes import write_changes
 from assay.storage.read_workspace import STAGED, read_workspace
 from assay.storage.run_store import RunStore
+from tests.support.killed import is_killed, writes_a_file
 from tests.support.loops import run_apart
 from tests.support.stored_runs import a_tree, store_a_run
 
@@ -140,40 +138,6 @@ async def test_a_link_in_place_of_the_certificates_is_refused_before_any_write(
     assert not names(tmp_path / "outside")
 
 
-class Killer:
-    """An audit hook that kills this process before its write with this number."""
-
-    def __init__(self, number: int) -> None:
-        self.left = number
-
-    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event == "open":
-            flags = arguments[2]
-            writes = isinstance(flags, int) and bool(flags & os.O_CREAT)
-        else:
-            writes = event in {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
-        if writes:
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-def is_killed(number: int, work: Callable[[], object]) -> bool:
-    """Do something in a child that dies before a write; return whether it did."""
-    child = os.fork()
-    if child == 0:
-        try:
-            sys.addaudithook(Killer(number))
-            work()
-        except BaseException as error:  # noqa: BLE001 - reported by the exit code
-            sys.stderr.write(f"{error!r}\n")
-            os._exit(1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
-
-
 def check_old_or_new(folder: Path) -> None:
     for path in BEFORE.files.keys() | AFTER.files.keys():
         file = folder / path
@@ -201,7 +165,7 @@ def test_a_write_that_is_killed_at_any_moment_is_finished_or_taken_back(
     while killed:
         parent = tmp_path / str(number)
         prepare(parent)
-        killed = is_killed(number, lambda: act(first, parent))  # noqa: B023 - called at once
+        killed = is_killed(number, lambda: act(first, parent), writes_a_file)  # noqa: B023 - called at once
         check_old_or_new(parent / "work")
         begun = (RunStore(parent / "state").open().folder / "kept.jsonl").read_text()
         if begun or second is apply_run:
@@ -219,7 +183,7 @@ def test_an_undo_that_is_killed_at_any_moment_is_finished_by_a_second_one(tmp_pa
         parent = tmp_path / str(number)
         prepare(parent)
         act(apply_run, parent)
-        killed = is_killed(number, lambda: act(undo_run, parent))  # noqa: B023 - called at once
+        killed = is_killed(number, lambda: act(undo_run, parent), writes_a_file)  # noqa: B023 - called at once
         check_old_or_new(parent / "work")
         if killed and not is_undone(parent):
             act(undo_run, parent)

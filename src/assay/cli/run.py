@@ -151,11 +151,19 @@ _LAST_OPTIONS: Final = option_group(
     type=FILE,
     help="Write every event to this file, as JSON lines.",
 )
+@click.option("--commit", is_flag=True, help="Commit the accepted change on the current branch.")
+@click.option(
+    "--branch",
+    metavar="NAME",
+    help="Commit the accepted change on this new branch; the folder itself is not changed.",
+)
 @_LAST_OPTIONS
 def run(goal: str, **options: Any) -> int:
     """Write code for GOAL until an independent check accepts it or a limit is reached.
 
     GOAL is a sentence, @FILE to read it from a file, or - to read it from stdin.
+
+    Example: assay run "Fix the failing test" --tests tests --branch fix-test
 
     Exit codes: 0 accepted, 1 not accepted, 2 usage, 3 budget, 4 infrastructure, 5 tampering found,
     70 a defect of Assay, 130 interrupted, 141 stdout was closed by its reader.
@@ -176,6 +184,8 @@ def run(goal: str, **options: Any) -> int:
         best_of=options["best_of"],
         packages=options["packages"],
         hosts=options["hosts"],
+        commit=options["commit"],
+        branch=options["branch"],
     )
     return _run_with_display(partial(start_run, request, settings), options)
 

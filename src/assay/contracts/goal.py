@@ -82,6 +82,10 @@ class RunRequest:
     """Python packages for the sandboxes."""
     hosts: tuple[str, ...] = ()
     """Hosts that the sandboxes may reach."""
+    commit: bool = False
+    """Whether an accepted change is committed."""
+    branch: str = ""
+    """The new branch for that commit; the folder is not changed then. Empty: the current one."""
 
     def __post_init__(self) -> None:
         if not self.goal.strip():
@@ -142,6 +146,8 @@ class RunResult:
     wall_s: float
     certificate: str = ""
     """Path of the certificate; empty unless accepted."""
+    commit: str = ""
+    """ID of the commit with the accepted change; empty if there is none."""
     withheld: tuple[Withheld, ...] = ()
     """Parts of the workspace that the run did not see."""
     diff: str = ""

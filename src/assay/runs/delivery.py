@@ -4,6 +4,7 @@ The journal of the run records each step before it happens. After a crash, a sec
 every file either as it was or as it was accepted, and finishes.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,21 +16,37 @@ from typing import Any, Final
 from anyio import to_thread
 
 from assay.contracts.errors import UsageError
+from assay.contracts.goal import RunRequest
+from assay.contracts.jsonable import jsonable
 from assay.contracts.ports import Journal
+from assay.contracts.verdict import Verdict
 from assay.contracts.workspace import FileChange, Tree, changes_between
 from assay.files import DRAFT, write_file
 from assay.runs.stored_result import stored_result
 from assay.settings.load import Settings
 from assay.storage.apply_changes import read_modes, write_changes
 from assay.storage.certificates import copy_certificate
+from assay.storage.git_commit import (
+    PreparedCommit,
+    check_uncommitted,
+    commit_message,
+    count_uncommitted,
+    find_target,
+    finish_commit,
+    prepare_commit,
+)
+from assay.storage.git_repository import open_repository
 from assay.storage.journal import DiskJournal
 from assay.storage.lock import hold_workspace
 from assay.storage.run_store import Run, RunStore
+from assay.text.globs import matches
 
 DELIVERED: Final = "delivered"
 """The path of the certificate, set after delivery: a resumed run does not deliver twice."""
 _WRITTEN: Final = "written"
 """Whether the accepted files are in the user's folder, with the permissions that they had."""
+_COMMIT: Final = "commit"
+"""The commit that is prepared, before its branch has it."""
 CERTIFICATES: Final = ".assay"
 """The folder of a workspace that has certificates."""
 CERTIFICATE: Final = "certificate.json"
@@ -114,6 +131,79 @@ async def _record(journal: Journal, state: str, modes: Mapping[PurePosixPath, in
     await journal.keep(_WRITTEN, value)
 
 
+async def check_commit(request: RunRequest, tree: Tree) -> None:
+    """Check before a run that its accepted change can be committed.
+
+    Raises:
+        UsageError: If git refuses, or a file that the run may change has uncommitted changes.
+    """
+    if not (request.commit or request.branch):
+        return
+    workspace = request.workspace
+    if request.commit and request.branch:
+        raise UsageError("--commit and --branch cannot be combined", hint="leave one out")
+    if workspace is None:
+        raise UsageError("a commit needs a workspace", hint="name it with --workspace")
+    protected = {PurePosixPath(name) for name in request.tests}
+
+    def may_change(path: PurePosixPath) -> bool:
+        allowed = not request.allowed or matches(path, request.allowed)
+        return allowed and path not in protected
+
+    def check() -> None:
+        repository = open_repository(workspace)
+        target = find_target(repository, request.branch)
+        check_uncommitted(repository, target, tree, may_change)
+
+    await to_thread.run_sync(check)
+
+
+async def commit_result(
+    run: Run, journal: Journal, before: Tree, after: Tree, verdict: Verdict
+) -> str:
+    """Commit an accepted change; returns the ID of the commit.
+
+    Raises:
+        UsageError: If the branch or its files changed meanwhile, or git refuses.
+    """
+    request = run.request
+    kept = await journal.recall(_COMMIT)
+    if kept is None:
+        prepared = await to_thread.run_sync(_prepare_commit, run, before, after, verdict)
+        await journal.keep(_COMMIT, {"commit": jsonable(prepared)})
+    else:
+        prepared = PreparedCommit(**kept["commit"])
+
+    def finish() -> None:
+        finish_commit(open_repository(destination(run)), prepared, before, after)
+
+    try:
+        await to_thread.run_sync(finish)
+    except UsageError as error:
+        name = request.branch or "the current branch"
+        raise UsageError(
+            f"the commit {prepared.object_id} is ready, but {name} does not have it: {error}",
+            hint=f"`git cherry-pick {prepared.object_id}` adds it to the current branch",
+        ) from error
+    return prepared.object_id
+
+
+def _prepare_commit(run: Run, before: Tree, after: Tree, verdict: Verdict) -> PreparedCommit:
+    repository = open_repository(destination(run))
+    target = find_target(repository, run.request.branch)
+    unchanged = before.without(one.path for one in changes_between(before, after))
+    facts = tuple(f"Accepted by: {report.command}" for report in verdict.reports)
+    if count := count_uncommitted(repository, target, unchanged):
+        facts += (f"The checks also used uncommitted files of the workspace: {count}.",)
+    digest = hashlib.sha256((run.folder / CERTIFICATE).read_bytes()).hexdigest()
+    trailers = {
+        "Assay-Grade": verdict.grade.value if verdict.grade else "none",
+        "Assay-Certificate": f"sha256:{digest}",
+    }
+    message = commit_message(run.request.goal, facts, trailers)
+    return prepare_commit(repository, target, before, after, message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """Files that were written or taken back."""
@@ -163,6 +253,12 @@ async def undo_run(name: str, settings: Settings, confirm: Confirm) -> Delivery:
             raise UsageError(
                 f"no files of the run {run.id!r} are in {str(folder)!r}",
                 hint=f"`assay apply {run.id}` writes them",
+            )
+        if (commit := await journal.recall(_COMMIT)) is not None:
+            object_id = commit["commit"]["object_id"]
+            raise UsageError(
+                f"the run {run.id!r} has committed its change as {object_id}",
+                hint=f"`git revert {object_id}` takes it back",
             )
         confirm(str(folder.absolute()))
         modes = await _recorded_modes(journal, states=("writing", "written", "undoing"))

@@ -31,6 +31,8 @@ from assay.runs.delivery import (
     CERTIFICATE,
     DELIVERED,
     check_certificate_folder,
+    check_commit,
+    commit_result,
     destination,
     write_result,
 )
@@ -46,7 +48,7 @@ from assay.storage.journal import DiskJournal
 from assay.storage.lock import hold_workspace
 from assay.storage.read_workspace import included_paths, path_within, read_workspace
 from assay.storage.run_store import Run, RunStore
-from assay.storage.signing_keys import signing_key
+from assay.storage.signing_keys import SigningKey, signing_key
 from assay.telemetry.events import log_run_events
 from assay.text.diffs import unified_diff
 from assay.tools.workspace import WORKSPACE_TOOLS
@@ -115,7 +117,9 @@ async def start_run(
     store = RunStore(settings.state_dir)
     async with _hold_workspace(request, settings, callbacks) as note:
         tree = await _read_untouched(request)
-        run = store.create(resolve_request(request, tree))
+        resolved = resolve_request(request, tree)
+        await check_commit(resolved, tree)
+        run = store.create(resolved)
         note(run.id)
         try:
             return await _execute(run, settings, callbacks, tree=tree, lent=lent)
@@ -175,13 +179,14 @@ async def _execute(
         pristine = await _store_untouched(journal, run.request, tree)
         async with _open_deps(run, settings, callbacks, journal, pristine, lent) as deps:
             result, plan = await run_graph(deps, run.folder / CHECKPOINTS)
-            tree = pristine
+            tree, trouble = pristine, None
             if result.tree != pristine.digest:
                 tree = await journal.load_tree(result.tree)
             if result.accepted:
-                path = await _deliver(run, settings, callbacks, deps, result, plan, tree)
-                result = replace(result, certificate=path)
+                result, trouble = await _deliver(run, settings, callbacks, deps, result, plan, tree)
             journal.emit(RunEnded(outcome=result), key=f"ended.{result.attempts}")
+            if trouble is not None:
+                raise trouble
     return replace(
         result,
         diff=unified_diff(pristine, tree),
@@ -360,11 +365,15 @@ async def _deliver(
     result: RunResult,
     plan: Plan,
     tree: Tree,
-) -> str:
-    """Write the accepted files and their certificate: exactly the verified files."""
+) -> tuple[RunResult, UsageError | None]:
+    """Write the accepted files and their certificate: exactly the verified files.
+
+    Returns the result with its certificate, and why the change was not committed.
+    """
     done = await deps.journal.recall(DELIVERED)
     if done is not None:
-        return done["certificate"]
+        commit = done.get("commit", "")
+        return replace(result, certificate=done["certificate"], commit=commit), None
     assert result.verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
     backend = deps.backend
     proof = Proof(
@@ -388,10 +397,25 @@ async def _deliver(
         usage=result.usage,
     )
     key = signing_key(settings.state_dir)
-    certificate = await anyio.to_thread.run_sync(build_certificate, proof, key)
-    workspace, path = run.request.workspace, run.folder / CERTIFICATE
-    await anyio.to_thread.run_sync(write_certificate, path, certificate)
-    if workspace is None or callbacks.confirm(str(workspace.absolute())):
-        path = await write_result(run, deps.journal, deps.pristine, tree)
-    await deps.journal.keep(DELIVERED, {"certificate": str(path)})
-    return str(path)
+    await anyio.to_thread.run_sync(_certify, run, proof, key)
+    request, path, commit = run.request, run.folder / CERTIFICATE, ""
+    where = "" if request.workspace is None else str(request.workspace.absolute())
+    if request.branch:
+        where = f"the branch {request.branch!r} of {where}"
+    if request.workspace is None or callbacks.confirm(where):
+        if not request.branch:
+            path = await write_result(run, deps.journal, deps.pristine, tree)
+        if request.commit or request.branch:
+            try:
+                commit = await commit_result(run, deps.journal, deps.pristine, tree, result.verdict)
+            except UsageError as error:
+                return replace(result, certificate=str(path)), error
+    await deps.journal.keep(DELIVERED, {"certificate": str(path), "commit": commit})
+    return replace(result, certificate=str(path), commit=commit), None
+
+
+def _certify(run: Run, proof: Proof, key: SigningKey) -> None:
+    """Sign a certificate once; a commit may already name its digest."""
+    path = run.folder / CERTIFICATE
+    if not path.is_file():
+        write_certificate(path, build_certificate(proof, key))

@@ -75,6 +75,10 @@ _FOR_PIP: Final = re.compile(
     r"|HOME|LANG|LC_ALL|NETRC|XDG_CONFIG_(HOME|DIRS)",
     re.IGNORECASE,
 )
+_FOR_GIT: Final = (
+    *("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "EMAIL"),
+    *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+)
 _OF_PROJECTS: Final = frozenset(
     {
         *("ASSAY_MODELS__DEFAULT", "ASSAY_MODELS__TIMEOUT_S", "ASSAY_AGENT__ATTEMPTS"),
@@ -441,6 +445,11 @@ def git_ignore_file() -> Path | None:
                 with suppress(UsageError):
                     return expand_home(Path(found[1]))
     return folder / "ignore"
+
+
+def git_environment() -> dict[str, str]:
+    """Return the variables that lead git to the user's own configuration and name."""
+    return {name: os.environ[name] for name in _FOR_GIT if name in os.environ}
 
 
 def _from_file() -> dict[str, Any]:

@@ -160,6 +160,7 @@ def _facts(outcome: RunResult, *, folder: str, local: bool) -> RenderableType:
         "time": clock(outcome.wall_s),
         "withheld": withheld_line(outcome.withheld) if outcome.withheld else "",
         "certificate": one_line(outcome.certificate, 600),
+        "commit": outcome.commit,
         "run": one_line(outcome.run) + (f" in {one_line(folder, 600)}" if folder else ""),
     }
     table = Table.grid(padding=(0, 2))

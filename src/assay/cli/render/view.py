@@ -168,6 +168,7 @@ def json_outcome(outcome: RunResult) -> dict[str, Any]:
         },
         "wall_s": round(outcome.wall_s, 3),
         "certificate": outcome.certificate or None,
+        "commit": outcome.commit or None,
         "tree": outcome.tree,
     }
 
