@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from assay.contracts.distribution import missing_extras
 from assay.contracts.errors import MissingExtraError, UsageError
-from assay.contracts.execution import DEFAULT_SPEC, Limits, SandboxSpec
+from assay.contracts.execution import DEFAULT_SPEC, EditableProject, Limits, SandboxSpec
 from assay.contracts.goal import MemoryUse
 from assay.contracts.ports import LessonStore, Model, Sandbox, SandboxBackend, Screen
 from assay.sandbox import factory
@@ -22,6 +22,7 @@ from assay.settings.load import (
 )
 
 if TYPE_CHECKING:
+    from assay.environment.declared import DeclaredEnvironment
     from assay.memory.embedding import Embedder
     from assay.memory.types import Scope
     from assay.models.open import OpenOptions
@@ -34,11 +35,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_backend(
-    settings: SandboxSettings | None = None, *, on_notice: Callable[[str], None] = lambda _: None
+    settings: SandboxSettings | None = None,
+    *,
+    project: EditableProject | None = None,
+    on_notice: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[SandboxBackend]:
     """Start a backend that can open many sandboxes.
 
-    Each sandbox has the packages and hosts from the settings, plus those of its own spec.
+    Each sandbox has the packages and hosts from the settings, plus those of its own spec, and
+    shows `project` as installed.
     `on_notice` receives a line about slow steps, such as an image build.
 
     Raises:
@@ -46,10 +51,29 @@ async def open_backend(
         IsolationUnavailableError: If this machine cannot isolate as requested.
     """
     chosen = settings or load_settings().sandbox
-    equipment = SandboxSpec(packages=chosen.packages, hosts=chosen.hosts)
+    equipment = SandboxSpec(packages=chosen.packages, hosts=chosen.hosts, project=project)
     async with factory.open_backend(chosen, on_notice) as backend:
         _LOG.info("sandboxes can be opened", extra={"backend": backend.name})
         yield backend if equipment == DEFAULT_SPEC else EquippedBackend(backend, equipment)
+
+
+async def pin_environment(
+    settings: SandboxSettings, declared: "DeclaredEnvironment"
+) -> SandboxSettings:
+    """Return the settings with an exact version and hashes for each package of a project.
+
+    Nothing is preloaded: preloaded modules would take precedence over the project's versions.
+
+    Raises:
+        PackageError: If a package is not available.
+        MissingExtraError: If uv is needed and not installed.
+    """
+    packages = (*declared.requirements, *settings.packages)
+    settings = settings.model_copy(update={"packages": packages, "preload": ()})
+    pins = await factory.resolve_packages(
+        settings, project=declared.project, constraints=declared.constraints, hashes=True
+    )
+    return settings.model_copy(update={"packages": pins})
 
 
 async def pin_packages(settings: SandboxSettings) -> SandboxSettings:

@@ -183,7 +183,7 @@ def _targets(plan: Plan) -> list[str]:
 def _equipment(equipment: SandboxSpec) -> list[str]:
     parts: list[str] = []
     if equipment.packages:
-        names = ", ".join(f"`{package}`" for package in equipment.packages)
+        names = ", ".join(f"`{package.partition(' --hash')[0]}`" for package in equipment.packages)
         parts.append(f"# Packages\nInstalled for this: {names}")
     if equipment.hosts:
         names = ", ".join(f"`{host}`" for host in equipment.hosts)

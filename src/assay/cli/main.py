@@ -49,6 +49,7 @@ _COMMANDS: Final = {
     ),
     "tools": ("tools", "command", "List the tools that models may use, and check your own."),
     "mcp": ("mcp", "command", "Serve sandboxes to MCP clients."),
+    "env": ("env", "command", "Show and build the environment that a project declares."),
     "executor": ("executor", "command", "Serve sandboxes to other machines over gRPC."),
     "certs": (
         "executor",

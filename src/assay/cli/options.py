@@ -38,6 +38,14 @@ YES: Final = click.option("--yes", is_flag=True, help="Do not ask; required with
 BACKEND: Final = click.option("--backend", help="Sandbox backend.  [default: sandbox.backend]")
 MODEL: Final = click.option("--model", help="Model to use: `auto`, `local`, PROVIDER[:MODEL] …")
 
+ENV: Final = click.option(
+    "--env",
+    default="auto",
+    show_default=True,
+    metavar="auto|off",
+    help="Packages that the project declares: install them, or not.",
+)
+
 
 def to_json(value: object) -> str:
     """Return a value as one line of JSON; a dataclass becomes an object of its fields."""

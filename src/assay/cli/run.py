@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from assay.cli.options import BACKEND, FILE, FOLDER, JSON_OBJECT, json_option, option_group, to_json
+from assay.cli.options import (
+    BACKEND,
+    ENV,
+    FILE,
+    FOLDER,
+    JSON_OBJECT,
+    json_option,
+    option_group,
+    to_json,
+)
 from assay.contracts.errors import AssayError, ExitCode, UsageError
 from assay.contracts.events import RunEvent
 from assay.contracts.goal import RunResult, Status
@@ -108,6 +117,7 @@ _LAST_OPTIONS: Final = option_group(
     metavar="NAME",
     help="Package to install in the sandbox (repeatable).",
 )
+@ENV
 @click.option(
     "--allow-host",
     "hosts",
@@ -183,6 +193,7 @@ def run(goal: str, **options: Any) -> int:
         include=options["include"],
         best_of=options["best_of"],
         packages=options["packages"],
+        env=options["env"],
         hosts=options["hosts"],
         commit=options["commit"],
         branch=options["branch"],

@@ -94,7 +94,13 @@ class _WithProgram(click.Command):
     metavar="NAME",
     help="Package to install for the program (repeatable).",
 )
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Variable (repeatable).")
+@click.option(
+    "--env",
+    "env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Variable (repeatable); `--env auto` installs the packages that --workspace declares.",
+)
 @click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy it in (repeatable).")
 @click.option(
     "--workspace",
@@ -156,6 +162,7 @@ async def _run(
     heard: "_Heard | None",
 ) -> tuple[ExecutionResult, workspace_options.WorkspaceReport | None]:
     """Run the program; output goes to the terminal, or to `heard` if there is one."""
+    from assay.runs.environment import prepare_environment
     from assay.wiring import open_backend
 
     quiet = heard is not None
@@ -164,7 +171,10 @@ async def _run(
         if not quiet:
             click.echo(notice, err=True)
 
-    async with open_backend(settings, on_notice=tell) as backend:
+    choice = next((text for text in reversed(options["env"]) if "=" not in text), "off")
+    environment = await prepare_environment(settings, choice, options["workspace"], tell)
+    opening = open_backend(environment.sandbox, project=environment.project, on_notice=tell)
+    async with opening as backend:
         if settings.isolation is None and backend.isolation.value == "restricted":
             click.echo(
                 "warning: this machine allows `restricted` isolation only; see `assay doctor`",
@@ -226,6 +236,8 @@ def _program(
 ) -> Program:
     env: dict[str, str] = {}
     for text in options["env"]:
+        if text in {"auto", "off"}:
+            continue
         variable, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"invalid variable {text!r}", hint="write --env NAME=VALUE")

@@ -35,19 +35,25 @@ def check_options(options: Mapping[str, Any]) -> None:
     ):
         if options[option] and options["workspace"] is None:
             raise UsageError(f"{name} needs --workspace", hint="add --workspace DIR")
+    if "auto" in options["env"] and options["workspace"] is None:
+        raise UsageError("--env auto needs --workspace", hint="add --workspace DIR")
 
 
 async def send(sandbox: "Sandbox", options: Mapping[str, Any], *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a progress bar on a terminal."""
     from assay.cli.terminal import open_progress
+    from assay.runs.environment import AUTO, OFF, generated_files
     from assay.runs.workspace_sync import upload
+
+    env = AUTO if AUTO in options["env"] else OFF
+    generated = generated_files(env, options["workspace"])
 
     with open_progress(silent=quiet) as progress:
         return await upload(
             sandbox,
             options["workspace"],
             exclude=options["exclude"],
-            include=options["include"],
+            include=(*options["include"], *map(str, generated)),
             on_progress=progress.on_progress,
         )
 

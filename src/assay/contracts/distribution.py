@@ -20,7 +20,7 @@ _MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "local": ("xllamacpp",),
     "mcp": ("mcp",),
     "openai": ("openai",),
-    "packages": ("uv",),
+    "packages": ("packaging", "uv"),
     "postgres": ("psycopg",),
     "serve": ("fastapi", "limits", "uvicorn"),
 }

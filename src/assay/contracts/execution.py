@@ -98,8 +98,43 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EditableProject:
+    """The project in the workspace, which programs find as an editable install would show it.
+
+    Raises:
+        UsageError: If a field has an invalid form.
+    """
+
+    name: str
+    """The canonical name of its distribution."""
+    version: str
+    requires: tuple[str, ...] = ()
+    """Requirements of its metadata; installing them is not implied."""
+    entry_points: str = ""
+    """The text of `entry_points.txt`."""
+    folders: tuple[str, ...] = ()
+    """The folders from which it is imported, relative to the workspace; "" is the workspace."""
+
+    def __post_init__(self) -> None:
+        if not _DISTRIBUTION.fullmatch(self.name) or not _VERSION.fullmatch(self.version):
+            raise UsageError(f"not a project: {self.name[:100]!r} {self.version[:100]!r}")
+        if any("\n" in line or "\r" in line for line in self.requires):
+            raise UsageError(f"a requirement of {self.name!r} has a line break")
+        if len(self.entry_points) > _LONGEST_ENTRY_POINTS:
+            raise UsageError(f"{self.name!r} has too many entry points")
+        for folder in self.folders:
+            if folder.startswith("/") or ".." in folder.split("/") or ":" in folder:
+                raise UsageError(f"not a folder of the workspace: {folder!r}")
+
+
+_DISTRIBUTION = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+_VERSION = re.compile(r"[0-9A-Za-z.!+]{1,100}")
+_LONGEST_ENTRY_POINTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """Packages, hosts and the first files of a sandbox. Default: none, and an empty workspace.
+    """Packages, hosts, a project and the first files of a sandbox. Default: none.
 
     Raises:
         UsageError: If a host or a package has an invalid form.
@@ -112,6 +147,8 @@ class SandboxSpec:
     port, 80 and 443. Everything else is denied, and the result lists it."""
     layer: WorkspaceLayer | None = None
     """The files that the workspace starts with."""
+    project: EditableProject | None = None
+    """The project in the workspace; None: programs see it as files only."""
 
     def __post_init__(self) -> None:
         _check_strings("packages", self.packages)

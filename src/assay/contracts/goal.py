@@ -80,6 +80,8 @@ class RunRequest:
     budget_calls: int | None = None
     packages: tuple[str, ...] = ()
     """Python packages for the sandboxes."""
+    env: str = "off"
+    """The project's environment: `auto`, `off`, or the path of a virtual environment."""
     hosts: tuple[str, ...] = ()
     """Hosts that the sandboxes may reach."""
     commit: bool = False

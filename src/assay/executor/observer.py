@@ -92,6 +92,8 @@ def describe_attempt(attempt: ExecutionRequest) -> dict[str, Any]:
     if attempt.equipment != DEFAULT_SPEC:
         entry["packages"] = list(attempt.equipment.packages)
         entry["hosts"] = list(attempt.equipment.hosts)
+        if attempt.equipment.project:
+            entry["project"] = attempt.equipment.project.name
     return entry
 
 

@@ -10,11 +10,11 @@ from assay.agent.context import RunDeps
 from assay.agent.graph import run_graph
 from assay.contracts.errors import ModelRefusedError, UsageError
 from assay.contracts.events import Executed, FilesChanged, RunEvent, Verified
-from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunResult
 from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.stored_memory import ResilientMemory
+from assay.runs.environment import environment_from_json
 from assay.runs.request import limits_of, spec_of
 from assay.runs.runner import CHECKPOINTS, MODEL, MODEL_INFO, PACKAGES, PRISTINE, REPLIES
 from assay.settings.load import Settings
@@ -124,17 +124,18 @@ async def replay_run(
             for key, reply in source.kept_under(REPLIES):
                 await journal.keep(f"{REPLIES}{key}", reply)
             kept = await source.recall(PACKAGES) or {"pins": ()}
-            equipment = SandboxSpec(packages=tuple(kept["pins"]), hosts=run.request.hosts)
+            chosen = settings.sandbox.model_copy(update={"hosts": run.request.hosts})
+            environment = environment_from_json(chosen, kept)
             info = MODEL_INFO.validate_python(model["facts"])
-            update = {"packages": equipment.packages, "hosts": equipment.hosts}
-            async with open_backend(settings.sandbox.model_copy(update=update)) as backend:
+            opening = open_backend(environment.sandbox, project=environment.project)
+            async with opening as backend:
                 deps = RunDeps(
                     run=run.id,
                     spec=spec_of(run.request, info),
                     pristine=pristine,
                     model=_RecordedModel(model["name"], info),
                     backend=backend,
-                    equipment=equipment,
+                    equipment=environment.equipment,
                     limits=limits_of(settings.agent),
                     journal=journal,
                     tools=WORKSPACE_TOOLS,

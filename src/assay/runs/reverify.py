@@ -10,6 +10,7 @@ from anyio import to_thread
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree
+from assay.runs.environment import stored_environment
 from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
@@ -68,8 +69,9 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
         changed=_changed(certificate) if before is None else None,
     )
     given, hosts = certificate.environment.given, certificate.environment.hosts
-    sandbox = settings.sandbox.model_copy(update={"packages": given, "hosts": hosts})
-    async with open_backend(sandbox) as backend:
+    sandbox = settings.sandbox.model_copy(update={"hosts": hosts})
+    environment = stored_environment(sandbox, given, certificate.environment.project)
+    async with open_backend(environment.sandbox, project=environment.project) as backend:
         verifier = Verifier(backend, limits_of(settings.agent))
         verdict = await verifier.verify(case, certified)
     return _judged(certificate, verdict, before_is_known=before is not None)

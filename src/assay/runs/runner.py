@@ -21,7 +21,6 @@ from assay.agent.instructions import MAX_CHARS, NAMES, ProjectInstructions, find
 from assay.agent.state import REPLY, Plan
 from assay.contracts.errors import BudgetExceededError, MissingExtraError, PackageError, UsageError
 from assay.contracts.events import RunEnded
-from assay.contracts.execution import SandboxSpec
 from assay.contracts.goal import RunRequest, RunResult
 from assay.contracts.messages import ModelInfo, Usage
 from assay.contracts.ports import Model, SandboxBackend
@@ -35,6 +34,12 @@ from assay.runs.delivery import (
     commit_result,
     destination,
     write_result,
+)
+from assay.runs.environment import (
+    ProjectEnvironment,
+    environment_from_json,
+    generated_files,
+    prepare_environment,
 )
 from assay.runs.request import RunCallbacks, limits_of, resolve_request, spec_of
 from assay.settings.load import BudgetSettings, SandboxSettings, Settings
@@ -58,7 +63,6 @@ from assay.wiring import (
     open_backend,
     open_memory,
     open_model,
-    pin_packages,
 )
 
 PRISTINE: Final = "pristine"
@@ -235,7 +239,8 @@ async def _read_untouched(request: RunRequest) -> Tree:
     # Files that are listed as tests are included even if git ignores them.
     tests = (path_within(workspace, name) for name in request.tests)
     files = tuple(path for path in tests if path and (workspace / path).is_file())
-    read = partial(read_workspace, workspace, exclude=request.exclude, include=(*include, *files))
+    included = (*include, *files, *generated_files(request.env, workspace))
+    read = partial(read_workspace, workspace, exclude=request.exclude, include=included)
     return await anyio.to_thread.run_sync(read)
 
 
@@ -268,14 +273,16 @@ async def _open_deps(
     )
     kept = await journal.recall(MODEL)
     name = kept["name"] if kept is not None else request.model
-    sandbox = await _pinned_packages(settings.sandbox, request, journal)
+    environment = await _environment_of(settings.sandbox, request, journal, callbacks.on_notice)
     async with (
         nullcontext(lent.model)
         if lent and lent.model
         else open_model(name, settings=settings.models, opening=opening) as model,
         nullcontext(lent.backend)
         if lent
-        else open_backend(sandbox, on_notice=callbacks.on_notice) as backend,
+        else open_backend(
+            environment.sandbox, project=environment.project, on_notice=callbacks.on_notice
+        ) as backend,
         open_memory(
             request.memory,
             settings,
@@ -293,7 +300,7 @@ async def _open_deps(
             model=model,
             backend=backend,
             instructions=await _project_instructions(journal, request, pristine),
-            equipment=SandboxSpec(packages=sandbox.packages, hosts=sandbox.hosts),
+            equipment=environment.equipment,
             limits=limits_of(settings.agent),
             journal=journal,
             tools=WORKSPACE_TOOLS,
@@ -333,18 +340,21 @@ def _read_regular(path: Path) -> str:
         return ""
 
 
-async def _pinned_packages(
-    sandbox: SandboxSettings, request: RunRequest, journal: DiskJournal
-) -> SandboxSettings:
-    """Return the sandbox settings with the run's packages, the same after a resume."""
+async def _environment_of(
+    sandbox: SandboxSettings,
+    request: RunRequest,
+    journal: DiskJournal,
+    on_notice: Callable[[str], None],
+) -> ProjectEnvironment:
+    """Return the environment of the run's sandboxes, the same after a resume."""
     sandbox = sandbox.model_copy(update={"packages": request.packages, "hosts": request.hosts})
     kept = await journal.recall(PACKAGES)
     if kept is not None:
-        return sandbox.model_copy(update={"packages": tuple(kept["pins"])})
-    sandbox = await pin_packages(sandbox)
-    if sandbox.packages:
-        await journal.keep(PACKAGES, {"pins": list(sandbox.packages)})
-    return sandbox
+        return environment_from_json(sandbox, kept)
+    environment = await prepare_environment(sandbox, request.env, request.workspace, on_notice)
+    if environment.sandbox.packages or environment.project:
+        await journal.keep(PACKAGES, environment.to_json())
+    return environment
 
 
 def _lower(one: _N | None, other: _N | None) -> _N | None:
@@ -389,8 +399,7 @@ async def _deliver(
                 describe_environment,
                 backend=backend.name,
                 isolation=backend.isolation.value,
-                given=deps.equipment.packages,
-                hosts=deps.equipment.hosts,
+                equipment=deps.equipment,
             )
         ),
         model=deps.model.name,

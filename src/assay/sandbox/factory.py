@@ -3,14 +3,20 @@
 `EquippedBackend` wraps a backend so that all its sandboxes have the same packages and hosts.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
 from assay.contracts.errors import AssayError, IsolationUnavailableError, UsageError
-from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
+from assay.contracts.execution import (
+    DEFAULT_SPEC,
+    EditableProject,
+    Isolation,
+    Limits,
+    SandboxSpec,
+)
 from assay.contracts.extensions import declared_by, find_extensions, load_extension
 from assay.contracts.ports import Sandbox, SandboxBackend, trouble_of
 from assay.settings.load import SandboxSettings
@@ -161,8 +167,16 @@ def build_package_store(settings: SandboxSettings) -> "PackageStore":
     )
 
 
-async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
+async def resolve_packages(
+    settings: SandboxSettings,
+    *,
+    project: EditableProject | None = None,
+    constraints: Sequence[str] = (),
+    hashes: bool = False,
+) -> tuple[str, ...]:
     """Return all packages that the configured packages resolve to, as `name==version`.
+
+    With `hashes`, the digests of their files follow: `name==version --hash=sha256:…`.
 
     Raises:
         PackageError: If a package is not available.
@@ -172,8 +186,9 @@ async def resolve_packages(settings: SandboxSettings) -> tuple[str, ...]:
 
     target = own_target(module for stage in settings.preload for module in stage)
     store = build_package_store(settings)
-    async with store.open_layer(settings.packages, target) as layer:
-        return layer.pins
+    opening = store.open_layer(settings.packages, target, project=project, constraints=constraints)
+    async with opening as layer:
+        return layer.lines if hashes else layer.pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,4 +222,5 @@ def both(one: SandboxSpec, other: SandboxSpec) -> SandboxSpec:
         packages=tuple(dict.fromkeys((*one.packages, *other.packages))),
         hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))),
         layer=other.layer or one.layer,
+        project=other.project or one.project,
     )

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from assay.contracts.distribution import DISTRIBUTION
 from assay.contracts.errors import JournalError, UsageError
+from assay.contracts.execution import DEFAULT_SPEC, EditableProject, SandboxSpec
 from assay.contracts.goal import RunSpec
 from assay.contracts.jsonable import jsonable
 from assay.contracts.messages import Usage
@@ -50,13 +51,16 @@ class Environment:
     digest: str
     """SHA-256 of the interpreter, the machine and every installed package."""
     given: tuple[str, ...] = ()
-    """Packages that the sandboxes received in addition, `name==version`."""
+    """Packages that the sandboxes received in addition, `name==version`; those of a project's
+    environment with the hashes of their files."""
     hosts: tuple[str, ...] = ()
     """Hosts that the sandboxes could reach."""
+    project: EditableProject | None = None
+    """The project, as programs in the sandboxes saw it installed."""
 
 
 def describe_environment(
-    *, backend: str, isolation: str, given: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+    *, backend: str, isolation: str, equipment: SandboxSpec = DEFAULT_SPEC
 ) -> Environment:
     """Describe the interpreter that runs sandboxed Python."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -75,8 +79,9 @@ def describe_environment(
         isolation=isolation,
         packages={name: installed[name] for name in sorted(_NAMED & installed.keys())},
         digest=hashlib.sha256(json.dumps(about).encode()).hexdigest(),
-        given=given,
-        hosts=hosts,
+        given=equipment.packages,
+        hosts=equipment.hosts,
+        project=equipment.project,
     )
 
 

@@ -96,8 +96,8 @@ class DockerBackend:
     ) -> AsyncGenerator[Sandbox]:
         policy = self._policy(equipment)
         image = self.image
-        if equipment.packages:
-            image = await self._package_images.image_with(equipment.packages)
+        if equipment.packages or equipment.project:
+            image = await self._package_images.image_with(equipment)
         container = self._pool.take(self._plan(limits, image, hosts=policy is not None))
         if policy is not None:
             container.egress.open(self._outside.dialer(policy))

@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 
 from assay.contracts.errors import AssayError, PackageError
-from assay.contracts.execution import Isolation
+from assay.contracts.execution import EditableProject, Isolation
 from assay.sandbox.native.host.backend import NativeConfig, open_native
 from assay.sandbox.packages.store import Layer, read_layer
 from assay.sandbox.packages.target import Target
@@ -105,8 +105,10 @@ class ShippedLayers:
         """Do nothing: the folder exists and is read-only."""
 
     @asynccontextmanager
-    async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
-        del packages, target  # the requested packages determined the image
+    async def open_layer(
+        self, packages: Sequence[str], target: Target, *, project: EditableProject | None = None
+    ) -> AsyncGenerator[Layer]:
+        del packages, target, project  # they determined the image
         layer = read_layer(self.layers_folder / SHIPPED_LAYER)
         if layer is None:
             raise PackageError("this container was started without packages")

@@ -25,6 +25,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from assay.contracts.errors import SandboxUnavailableError, UsageError
+from assay.contracts.execution import SandboxSpec
 from assay.sandbox.docker.container import ask_image
 from assay.sandbox.docker.engine import Engine, EngineError
 from assay.sandbox.docker.entrypoint import SHIPPED_LAYER, SHIPPED_LAYERS
@@ -393,8 +394,8 @@ class PackageImages:
         self._target: Target | None = None
         self._turn = anyio.Lock()
 
-    async def image_with(self, packages: Sequence[str]) -> str:
-        """Return the digest of an image with these packages.
+    async def image_with(self, equipment: SandboxSpec) -> str:
+        """Return the digest of an image with the packages and the project of a sandbox.
 
         Raises:
             PackageError: If a package is not available.
@@ -404,7 +405,10 @@ class PackageImages:
         try:
             async with self._turn:
                 target = self._target = self._target or await self._ask_target()
-                async with self._store.open_layer(packages, target) as layer:
+                opening = self._store.open_layer(
+                    equipment.packages, target, project=equipment.project
+                )
+                async with opening as layer:
                     # Added to the complete image.
                     dockerfile = (
                         f"FROM {self._image}\nLABEL {IMAGE_LABEL}=layer\n"

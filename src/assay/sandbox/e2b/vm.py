@@ -246,7 +246,7 @@ def network_for(equipment: SandboxSpec) -> dict[str, Any]:
     Raises:
         UsageError: If the service cannot enforce them.
     """
-    if equipment.packages:
+    if equipment.packages or equipment.project:
         raise UsageError(
             "the e2b backend cannot add packages to a sandbox",
             hint="build a template with them, and name it in sandbox.e2b.template",

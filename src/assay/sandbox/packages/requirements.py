@@ -13,10 +13,12 @@ _CLAUSE: Final = r"(?:===|==|!=|<=|>=|~=|<|>)\s*[A-Za-z0-9._+!*-]+"
 _REQUIREMENT: Final = re.compile(
     rf"(?P<name>{_NAME})\s*(?:\[(?P<extras>[A-Za-z0-9._,\s-]*)\])?"
     rf"\s*(?P<versions>(?:{_CLAUSE}(?:\s*,\s*{_CLAUSE})*)?)"
+    r"(?P<hashes>(?:\s+--hash=[a-z0-9]+:[0-9a-f]+)*)"
 )
 _EXACT: Final = re.compile(r"==[^*,]+")
-_MOST: Final = 100
+_MOST: Final = 1000
 _LONGEST: Final = 200
+_LONGEST_WITH_HASHES: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Requirement:
     name: str
     extras: tuple[str, ...]
     versions: str
+    hashes: tuple[str, ...] = ()
+    """Digests of its files, `sha256:…`; with them, the version is exact."""
 
     @property
     def exact(self) -> bool:
@@ -34,7 +38,8 @@ class Requirement:
 
     def __str__(self) -> str:
         extras = f"[{','.join(self.extras)}]" if self.extras else ""
-        return f"{self.name}{extras}{self.versions}"
+        hashes = (f"--hash={value}" for value in self.hashes)
+        return " ".join((f"{self.name}{extras}{self.versions}", *hashes))
 
 
 def parse_requirements(texts: Sequence[str]) -> tuple[Requirement, ...]:
@@ -51,8 +56,11 @@ def parse_requirements(texts: Sequence[str]) -> tuple[Requirement, ...]:
 
 def parse_requirement(text: str) -> Requirement:
     """Parse one requirement; raises the errors of `parse_requirements`."""
-    matched = _REQUIREMENT.fullmatch(text.strip()) if len(text) <= _LONGEST else None
-    if matched is None:
+    short = len(text.partition(" --hash=")[0]) <= _LONGEST
+    fits = short and len(text) <= _LONGEST_WITH_HASHES
+    matched = _REQUIREMENT.fullmatch(text.strip()) if fits else None
+    hashes = sorted(re.findall(r"--hash=(\S+)", matched["hashes"])) if matched else []
+    if matched is None or (hashes and not _EXACT.fullmatch(re.sub(r"\s", "", matched["versions"]))):
         raise PackageError(
             f"not a package and a version: {text[:_LONGEST]!r}",
             hint="write requests, requests==2.32.* or uvicorn[standard]>=0.30; addresses, paths, "
@@ -64,6 +72,7 @@ def parse_requirement(text: str) -> Requirement:
         name=canonical_name(matched["name"]),
         extras=tuple(sorted(extras - {""})),
         versions=",".join(sorted(clauses)),
+        hashes=tuple(hashes),
     )
 
 

@@ -198,7 +198,7 @@ _HASH: Final = re.compile(r"--hash=(\w+:[0-9a-f]+)")
 _RESOLVE_WITHIN_S: Final = 120.0
 _FETCH_WITHIN_S: Final = 1800.0
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
-_ALWAYS: Final = ("--no-config", "--color", "never", "--no-progress", "--no-python-downloads")
+_ALWAYS: Final = ("--color", "never", "--no-progress", "--no-python-downloads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,25 +228,35 @@ class Resolver:
     """The user's environment; only index variables are passed on."""
 
     async def resolve(
-        self, asked: Sequence[Requirement], target: Target, folder: Path
+        self,
+        asked: Sequence[Requirement],
+        target: Target,
+        folder: Path,
+        *,
+        constraints: Sequence[Requirement] = (),
     ) -> tuple[Pin, ...]:
         """Choose versions of all needed packages, without those that are already present.
+
+        If each requirement has hashes, they are all that is needed: nothing is resolved.
 
         Raises:
             PackageError: If no versions fit together.
             IndexUnreachableError: If the index does not answer.
             MissingExtraError: If uv is not installed.
         """
+        present = {pin.partition("==")[0] for pin in target.present}
+        if asked and all(requirement.hashes for requirement in asked):
+            pins = map(_pin_of, asked)
+            return tuple(pin for pin in pins if str(pin) not in target.present)
         wanted, bound = folder / "wanted.in", folder / "present.txt"
         wanted.write_text("".join(f"{requirement}\n" for requirement in asked))
-        bound.write_text("".join(f"{pin}\n" for pin in target.present))
+        bound.write_text("".join(f"{pin}\n" for pin in (*target.present, *constraints)))
         command = ["pip", "compile", str(wanted), "--constraints", str(bound), *_for(target)]
         options = ["--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
         with anyio.move_on_after(_RESOLVE_WITHIN_S):
             status, said, complaint = await self._run([*command, *options], folder)
             if status:
                 raise explain(complaint, asked, target)
-            present = {pin.partition("==")[0] for pin in target.present}
             return tuple(pin for pin in _read_pins(said) if pin.name not in present)
         raise PackageError(f"the resolver did not come to an end in {_RESOLVE_WITHIN_S:g} s")
 
@@ -265,7 +275,31 @@ class Resolver:
             return
         raise PackageError(f"the packages were not there after {_FETCH_WITHIN_S:g} s")
 
-    async def _run(self, arguments: Sequence[str], folder: Path) -> tuple[int, str, str]:
+    async def describe_source(self, requirement: Requirement, target: Target, folder: Path) -> str:
+        """Return uv's lock (PEP 751) of the source distribution of one package.
+
+        Raises the errors of `resolve`. uv would build a package to learn its requirements, so it
+        receives an empty list of them.
+        """
+        wanted, lock, config = (folder / name for name in ("source.in", "pylock.toml", "uv.toml"))
+        wanted.write_text(f"{requirement.name}{requirement.versions}\n")
+        config.write_text(
+            f'[[dependency-metadata]]\nname = "{requirement.name}"\nrequires-dist = []\n'
+        )
+        command = ["pip", "compile", str(wanted), "--no-deps", "--format", "pylock.toml"]
+        options = ["--output-file", str(lock), "--no-binary", ":all:", "--quiet"]
+        if target.interpreter is not None:
+            options += ["--python", target.interpreter]
+        with anyio.move_on_after(_RESOLVE_WITHIN_S):
+            status, _, complaint = await self._run([*command, *options], folder, config=config)
+            if status:
+                raise explain(complaint, (requirement,), target)
+            return lock.read_text()
+        raise PackageError(f"the resolver did not come to an end in {_RESOLVE_WITHIN_S:g} s")
+
+    async def _run(
+        self, arguments: Sequence[str], folder: Path, *, config: Path | None = None
+    ) -> tuple[int, str, str]:
         environment = index_environment(self.environment) | {
             "PATH": "/usr/bin:/bin",
             "TMPDIR": str(folder),
@@ -274,8 +308,9 @@ class Resolver:
         }
         # This option has no variable.
         alone = ["--no-index"] if environment.pop("UV_NO_INDEX", "0") not in _OFF else []
+        configured = ["--no-config"] if config is None else ["--config-file", str(config)]
         done = await anyio.run_process(
-            [_find_uv(), *arguments, *_ALWAYS, *alone],
+            [_find_uv(), *arguments, *configured, *_ALWAYS, *alone],
             stdout=PIPE,
             stderr=PIPE,
             check=False,
@@ -301,6 +336,11 @@ def _for(target: Target) -> list[str]:
         return [*wheels_only, "--python", target.interpreter]
     described = ["--python-version", target.python, "--python-platform", target.platform]
     return [*wheels_only, *described]
+
+
+def _pin_of(requirement: Requirement) -> Pin:
+    version = requirement.versions.lstrip("=")
+    return Pin(name=requirement.name, version=version, hashes=requirement.hashes)
 
 
 def _read_pins(text: str) -> list[Pin]:

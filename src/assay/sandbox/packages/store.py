@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -28,7 +29,12 @@ import anyio
 from anyio import to_thread
 
 from assay.contracts.errors import PackageError, UsageError
-from assay.sandbox.packages.requirements import Requirement, parse_requirements
+from assay.contracts.execution import EditableProject
+from assay.sandbox.packages.requirements import (
+    Requirement,
+    canonical_name,
+    parse_requirements,
+)
 from assay.sandbox.packages.resolver import IndexUnreachableError, Pin, Resolver
 from assay.sandbox.packages.target import Target
 
@@ -36,10 +42,12 @@ CONTENT: Final = "site"
 """The folder of a layer that a sandbox sees."""
 MANIFEST: Final = "manifest.json"
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _COMPILE_WITHIN_S: Final = 300.0
 _INTERPRETER: Final = "#!/usr/bin/env python3\n"
 _LONGEST_SHEBANG: Final = 512
+_NOT_COMMANDS: Final = re.compile(r"python[\d.]*|(?:ba|da|z)?sh|env|node|go|cargo")
+"""Commands of the sandbox that no package may replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,30 +59,52 @@ class Layer:
     """The folder that a sandbox sees."""
     pins: tuple[str, ...]
     """All its packages, `name==version`."""
+    lines: tuple[str, ...] = ()
+    """The same with the hashes of their files, `name==version --hash=sha256:…`."""
     python: str
     size_bytes: int
     made_at: float
     used_at: float
 
 
-def layer_key(pins: Sequence[Pin], target: Target) -> str:
+def layer_key(pins: Sequence[Pin], target: Target, project: EditableProject | None = None) -> str:
     """Return the name of a layer: a digest of everything that determines its contents."""
-    content = [_FORMAT, target.python, target.platform, sorted(pin.line for pin in pins)]
+    content: list[object] = [_FORMAT, target.python, target.platform]
+    content += [sorted(pin.line for pin in pins), *_words_of(project)]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-async def install(folder: Path, pins: Sequence[Pin], target: Target, *, max_bytes: int) -> None:
+def _words_of(project: EditableProject | None) -> list[str]:
+    """Return what a layer contains of a project."""
+    if project is None:
+        return []
+    return [project.name, project.version, *project.requires, project.entry_points]
+
+
+async def install(
+    folder: Path,
+    pins: Sequence[Pin],
+    target: Target,
+    *,
+    max_bytes: int,
+    project: EditableProject | None = None,
+) -> None:
     """Turn unpacked wheels into a layer: cleaned, compiled, read-only and with a manifest.
+
+    A project gets the metadata that an editable install would write.
 
     Raises:
         PackageError: If it contains more than allowed, or forbidden files.
     """
     content = folder / CONTENT
+    if project is not None:
+        _write_metadata(content, project)
     _rewrite_scripts(content)
     await _compile(content, target)
     size_bytes = _close(content, max_bytes)
     manifest = {
         "pins": [str(pin) for pin in pins],
+        "lines": [pin.line for pin in pins],
         "python": target.python,
         "platform": target.platform,
         "size_bytes": size_bytes,
@@ -95,6 +125,7 @@ def read_layer(folder: Path) -> Layer | None:
             key=folder.name,
             folder=folder / CONTENT,
             pins=tuple(manifest["pins"]),
+            lines=tuple(manifest.get("lines", manifest["pins"])),
             python=manifest["python"],
             size_bytes=manifest["size_bytes"],
             made_at=manifest["made_at"],
@@ -102,6 +133,25 @@ def read_layer(folder: Path) -> Layer | None:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _write_metadata(content: Path, project: EditableProject) -> None:
+    """Write the metadata of a project, in place of that of an installed copy."""
+    for path in content.glob("*.dist-info"):
+        if canonical_name(path.name.removesuffix(".dist-info").rpartition("-")[0]) == project.name:
+            shutil.rmtree(path)
+    folder = content / f"{project.name.replace('-', '_')}-{project.version}.dist-info"
+    folder.mkdir()
+    fields = [("Metadata-Version", "2.1"), ("Name", project.name), ("Version", project.version)]
+    fields += [("Requires-Dist", text) for text in project.requires]
+    texts = {
+        "METADATA": "".join(f"{name}: {value}\n" for name, value in fields),
+        "INSTALLER": "assay\n",
+        "RECORD": "",
+        "entry_points.txt": project.entry_points,
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _rewrite_scripts(content: Path) -> None:
@@ -114,7 +164,10 @@ def _rewrite_scripts(content: Path) -> None:
         (folder / name).write_text(_INTERPRETER + text)
         (folder / name).chmod(0o755)
     for path in folder.glob("*"):
-        if path.is_file() and not path.is_symlink():
+        if _NOT_COMMANDS.fullmatch(path.name):
+            # The folder is the first on the path of programs.
+            path.unlink()
+        elif path.is_file() and not path.is_symlink():
             _repoint(path)
 
 
@@ -221,20 +274,33 @@ class PackageStore:
             ) from error
 
     @asynccontextmanager
-    async def open_layer(self, packages: Sequence[str], target: Target) -> AsyncGenerator[Layer]:
+    async def open_layer(
+        self,
+        packages: Sequence[str],
+        target: Target,
+        *,
+        project: EditableProject | None = None,
+        constraints: Sequence[str] = (),
+    ) -> AsyncGenerator[Layer]:
         """Return the layer for a request; no process removes it while it is open.
+
+        `constraints` limit the versions of packages that other packages need.
 
         Raises:
             PackageError: If a package is not available.
             UsageError: If the store has no folder for it.
             MissingExtraError: If uv is not installed, and it is needed.
         """
-        asked = parse_requirements(packages)
-        name = _request_name(asked, target)
+        request = _Request(
+            asked=parse_requirements(packages),
+            constraints=parse_requirements(constraints),
+            target=target,
+            project=project,
+        )
         with contextlib.ExitStack() as held:
-            layer = self._known(name, asked, held)
+            layer = self._known(request, held)
             if layer is None:
-                layer = await self._make(name, asked, target, held)
+                layer = await self._make(request, held)
             yield layer
 
     def layers(self) -> tuple[Layer, ...]:
@@ -264,20 +330,16 @@ class PackageStore:
         return removed
 
     def _known(
-        self,
-        name: str,
-        asked: Sequence[Requirement],
-        held: contextlib.ExitStack,
-        *,
-        stale: bool = False,
+        self, request: "_Request", held: contextlib.ExitStack, *, stale: bool = False
     ) -> Layer | None:
         """Look a request up. A request without exact versions expires after a day."""
+        path = self._folder / "requests" / request.name
         try:
-            entry: dict[str, Any] = json.loads((self._folder / "requests" / name).read_text())
+            entry: dict[str, Any] = json.loads(path.read_text())
             key, at = str(entry["layer"]), float(entry["at"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        lasting = stale or all(requirement.exact for requirement in asked)
+        lasting = stale or all(requirement.exact for requirement in request.asked)
         if not lasting and not 0 <= time.time() - at < _DAY_S:
             return None
         return self._take(key, held)
@@ -290,22 +352,16 @@ class PackageStore:
             os.utime(folder / MANIFEST)
         return read_layer(folder)
 
-    async def _make(
-        self,
-        name: str,
-        asked: Sequence[Requirement],
-        target: Target,
-        held: contextlib.ExitStack,
-    ) -> Layer:
+    async def _make(self, request: "_Request", held: contextlib.ExitStack) -> Layer:
         self.make_folders()
-        async with _turn(self._folder / "locks" / name):
-            if layer := self._known(name, asked, held):
+        async with _turn(self._folder / "locks" / request.name):
+            if layer := self._known(request, held):
                 return layer  # another process created it meanwhile
             with self._open_workbench() as bench:
                 try:
-                    key = await self._build(asked, target, bench)
+                    key = await self._build(request, bench)
                 except IndexUnreachableError as error:
-                    if layer := self._known(name, asked, held, stale=True):
+                    if layer := self._known(request, held, stale=True):
                         return layer
                     raise PackageError(
                         f"the package index cannot be reached: {error}",
@@ -315,19 +371,23 @@ class PackageStore:
             layer = self._take(key, held)
             if layer is None:
                 raise PackageError("a layer was removed as it was made", hint="try again")
-            self._remember(name, key)
+            self._remember(request.name, key)
         await to_thread.run_sync(self._make_room)
         return layer
 
-    async def _build(self, asked: Sequence[Requirement], target: Target, bench: Path) -> str:
-        pins = await self._resolver.resolve(asked, target, bench)
-        key = layer_key(pins, target)
+    async def _build(self, request: "_Request", bench: Path) -> str:
+        target, project = request.target, request.project
+        asked, constraints = request.asked, request.constraints
+        pins: tuple[Pin, ...] = ()
+        if asked:
+            pins = await self._resolver.resolve(asked, target, bench, constraints=constraints)
+        key = layer_key(pins, target, project)
         place = self.layers_folder / key
         if read_layer(place) is not None:
             return key
         made = _make_empty(bench / "layer")
         await self._resolver.unpack(pins, target, bench, made / CONTENT)
-        await install(made, pins, target, max_bytes=self._max_bytes)
+        await install(made, pins, target, max_bytes=self._max_bytes, project=project)
         try:
             made.rename(place)
         except OSError:
@@ -383,9 +443,22 @@ def _make_empty(folder: Path) -> Path:
     return folder
 
 
-def _request_name(asked: Sequence[Requirement], target: Target) -> str:
-    words = [*map(str, asked), target.python, target.platform, *target.present]
-    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What a caller asked for."""
+
+    asked: tuple[Requirement, ...]
+    constraints: tuple[Requirement, ...]
+    target: Target
+    project: EditableProject | None
+
+    @property
+    def name(self) -> str:
+        """A digest under which the store remembers the layer."""
+        target = self.target
+        words = [*map(str, self.asked), target.python, target.platform, *target.present]
+        words += [*(f"-c {one}" for one in self.constraints), *_words_of(self.project)]
+        return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
 
 
 def _hold(path: Path, kind: int, held: contextlib.ExitStack, *, flags: int = 0) -> bool:

@@ -286,8 +286,8 @@ def _make_method(module: pytest.Module, template: str) -> pytest.Item:
     return next(item for item in parent.collect() if isinstance(item, pytest.Item))
 
 
-def _load_plugins(order: "dict[str, Any]") -> "list[Any]":
-    """Load installed plugins before workspace files can take their place."""
+def _find_plugins(order: "dict[str, Any]") -> "tuple[list[Any], list[Any]]":
+    """Return the entry points of installed plugins, and those of the project in the workspace."""
     for name in default_plugins:
         importlib.import_module(f"_pytest.{name}")
     refused = {"randomly", "langsmith_plugin"}
@@ -296,7 +296,14 @@ def _load_plugins(order: "dict[str, Any]") -> "list[Any]":
     if not _mentions("anyio", order):
         refused.add("anyio")
     entries = importlib.metadata.entry_points(group="pytest11")
-    return [entry.load() for entry in entries if entry.name not in refused]
+    wanted = [entry for entry in entries if entry.name not in refused]
+    own = [entry for entry in wanted if _is_of_the_project(entry)]
+    return [entry for entry in wanted if entry not in own], own
+
+
+def _is_of_the_project(entry: "importlib.metadata.EntryPoint") -> bool:
+    """Whether Assay wrote the metadata, which it does for the project in the workspace only."""
+    return entry.dist is not None and (entry.dist.read_text("INSTALLER") or "") == "assay\n"
 
 
 def _mentions(word: str, order: "dict[str, Any]") -> bool:
@@ -307,7 +314,9 @@ def _mentions(word: str, order: "dict[str, Any]") -> bool:
 
 def run(order: "dict[str, Any]", say: Say) -> int:
     """Run the tests; returns the exit code that pytest would return."""
-    plugins = _load_plugins(order)
+    installed, own = _find_plugins(order)
+    # Before workspace files can take their place.
+    plugins = [entry.load() for entry in installed]
     witness = _ReportPlugin(order, say)
     args = ["--rootdir", str(Path.cwd()), *order["args"]]
     if not any(option.startswith(_CACHE_OPTIONS) for option in order["args"]):
@@ -318,6 +327,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     hide_memory()
     executed = ExecutedFiles(order, say)
     watch_acts(order, say)
+    plugins += [entry.load() for entry in own]
     main: Callable[..., Any] = pytest.main
     code = int(main(args, plugins=[witness, *plugins]))
     executed.report_others()

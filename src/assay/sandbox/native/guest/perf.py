@@ -146,6 +146,7 @@ _HEADER: Final[dict[str, object]] = {
     "writable": [],
     "readable": [],
     "packages": "",
+    "folders": [],
     "env": {"A": "a"},
     "rlimits": {"RLIMIT_CORE": 0},
 }

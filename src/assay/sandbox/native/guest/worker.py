@@ -195,17 +195,22 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
             landlock_chmod.hand_over(confinement.line, confinement.asking, header["writable"])
     os.environ.update(header["env"])
     if folder := header["packages"]:
-        _add_packages(folder)
+        own = [os.path.normpath(f"{header['workspace']}/{name}") for name in header["folders"]]
+        _add_packages(folder, own)
 
 
-def _add_packages(folder: str) -> None:
-    """Add packages as PYTHONPATH would, for this interpreter and for others."""
-    for name, value in (("PYTHONPATH", folder), ("PATH", f"{folder}/bin")):
-        before = os.environ.get(name)
-        os.environ[name] = f"{before}:{value}" if before else value
+def _add_packages(folder: str, own: list[str]) -> None:
+    """Add packages as PYTHONPATH would, for this interpreter and for others.
+
+    The folders of the project come first: its files take precedence over an installed copy. The
+    commands of the packages come first too, because they belong to the versions that are imported.
+    """
+    given = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    os.environ["PYTHONPATH"] = ":".join([*given, *own, folder])
+    os.environ["PATH"] = ":".join([f"{folder}/bin", os.environ.get("PATH", os.defpath)])
     # For interpreters that ignore PYTHONPATH.
     os.environ["ASSAY_PACKAGES"] = folder
-    sys.path.insert(1, folder)
+    sys.path[1:1] = [*own, folder]
 
 
 def _add_import_folders(header: dict[str, Any]) -> None:

@@ -77,6 +77,8 @@ class JailPaths:
     """Landlock tier: the writable folders and devices of the sandbox."""
     packages: str = ""
     """The folder of the sandbox's packages."""
+    folders: tuple[str, ...] = ()
+    """The folders of the workspace that are on the import path."""
     groups_enforce: bool
     """Whether control groups limit memory and processes; otherwise the usage monitor does."""
     processes_elsewhere: int = 0
@@ -109,6 +111,7 @@ def _common_fields(limits: Limits, paths: JailPaths) -> dict[str, Any]:
         "workspace": paths.workspace,
         "writable": paths.writable,
         "packages": paths.packages,
+        "folders": paths.folders,
         # A jail with its own root contains the packages already.
         "readable": [paths.packages] if paths.packages and paths.writable else [],
         "rlimits": _rlimits(limits, paths),

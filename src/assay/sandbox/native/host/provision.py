@@ -12,7 +12,7 @@ from typing import Protocol
 from anyio import to_thread
 
 from assay.contracts.errors import UsageError
-from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
+from assay.contracts.execution import DEFAULT_SPEC, EditableProject, SandboxSpec
 from assay.sandbox.native.guest.jail_spec import PACKAGES
 from assay.sandbox.native.host.engine import Engine
 from assay.sandbox.native.host.program import Stages
@@ -31,6 +31,8 @@ class Provisioning:
     """The key of the package layer that is mounted."""
     packages: str = ""
     """The folder of its packages, as its programs see it."""
+    folders: tuple[str, ...] = ()
+    """The folders of the workspace from which programs import the project."""
     egress: EgressPolicyState | None = None
 
 
@@ -46,7 +48,7 @@ class Layers(Protocol):
     def make_folders(self) -> None: ...
 
     def open_layer(
-        self, packages: Sequence[str], target: Target
+        self, packages: Sequence[str], target: Target, *, project: EditableProject | None = None
     ) -> AbstractAsyncContextManager[Layer]: ...
 
 
@@ -94,11 +96,13 @@ class Provisioner:
             egress = EgressPolicyState(dialer=self._outside.dialer(policy))
         async with AsyncExitStack() as held:
             key = packages = ""
-            if equipment.packages:
-                opening = self._store.open_layer(equipment.packages, self._target)
+            project = equipment.project
+            if equipment.packages or project:
+                opening = self._store.open_layer(equipment.packages, self._target, project=project)
                 layer = await held.enter_async_context(opening)
                 key, packages = layer.key, await _place(layer, engine)
-            yield Provisioning(layer=key, packages=packages, egress=egress)
+            folders = project.folders if project else ()
+            yield Provisioning(layer=key, packages=packages, folders=folders, egress=egress)
 
 
 async def _place(layer: Layer, engine: Engine) -> str:

@@ -231,6 +231,7 @@ class NativeSandbox:
                 workspace=WORKSPACE,
                 temporary=TEMPORARY,
                 packages=self._provisioning.packages,
+                folders=self._provisioning.folders,
                 groups_enforce=enforced,
             )
         workspace, temporary = (str(self._folder / name) for name in BOX_FOLDERS)
@@ -239,6 +240,7 @@ class NativeSandbox:
             temporary=temporary,
             writable=(workspace, temporary, "/dev/null", "/dev/zero", "/dev/full"),
             packages=self._provisioning.packages,
+            folders=self._provisioning.folders,
             groups_enforce=enforced,
             processes_elsewhere=count_processes(self.engine.owner or os.getuid()),
         )

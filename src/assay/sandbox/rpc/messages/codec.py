@@ -18,6 +18,7 @@ from assay.contracts.execution import (
     CellError,
     CellResult,
     Command,
+    EditableProject,
     ExecutionResult,
     FileInfo,
     Isolation,
@@ -168,16 +169,32 @@ def from_limits(message: pb.Limits) -> Limits:
 
 def to_equipment(equipment: SandboxSpec) -> pb.Equipment:
     """Encode equipment."""
-    return pb.Equipment(packages=equipment.packages, hosts=equipment.hosts)
+    project = equipment.project
+    return pb.Equipment(
+        packages=equipment.packages,
+        hosts=equipment.hosts,
+        project=None if project is None else pb.Project(**asdict(project)),
+    )
 
 
 def from_equipment(message: pb.Equipment) -> SandboxSpec:
     """Decode equipment.
 
     Raises:
-        UsageError: If a host or a package has a wrong form.
+        UsageError: If a host, a package or the project has a wrong form.
     """
-    return SandboxSpec(packages=tuple(message.packages), hosts=tuple(message.hosts))
+    project = None
+    if message.HasField("project"):
+        project = EditableProject(
+            name=message.project.name,
+            version=message.project.version,
+            requires=tuple(message.project.requires),
+            entry_points=message.project.entry_points,
+            folders=tuple(message.project.folders),
+        )
+    return SandboxSpec(
+        packages=tuple(message.packages), hosts=tuple(message.hosts), project=project
+    )
 
 
 def to_program(program: Program) -> pb.Program:

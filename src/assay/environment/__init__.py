@@ -1,0 +1,1 @@
+"""The environment that a project declares: found in its files, never by running them."""
