@@ -8,6 +8,7 @@ The zygote's root has these folders of its own, in addition to the files that pr
                 here appears in a process that was jailed long before
     /stage      where an execution assembles its root before it moves in
     /layers     all package layers; an execution sees at most one
+    /starts     the layers that open workspaces start with, read-only
     /sysctl     `/proc/sys`, read-only; the values are those of the reader's own namespaces
 
 An execution keeps none of them: it pivots into its copy of the template and unmounts the rest.
@@ -27,6 +28,7 @@ BOXES: Final = "/boxes"
 SLOTS: Final = "/slots"
 STAGE: Final = "/stage"
 LAYERS: Final = "/layers"
+STARTS: Final = "/starts"
 _SYSCTL: Final = "/sysctl"
 LAYER_CONTENT: Final = "site"
 BOX_FOLDERS: Final = ("workspace", "tmp")
@@ -45,7 +47,7 @@ _DEVICE: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID
 """Writes to a device still reach it; its times and modes on the host cannot change."""
 _TERMINALS: Final = "newinstance,ptmxmode=0666,mode=0620,max=64"
 """All terminals of a machine come from one pool; `max` limits the share of one execution."""
-_READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
+READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
 _ROOT_BYTES: Final = 64 << 20
 _INODES: Final = 16384
 _INOTIFY_OF_MACHINE: Final = "/proc/sys/fs/inotify/max_user_"
@@ -62,7 +64,7 @@ def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
     devices = {name: os.open(f"/dev/{name}", os.O_PATH | os.O_CLOEXEC) for name in _DEVICES}
     shelf = [os.open(layers, os.O_PATH | os.O_CLOEXEC)] if layers else []
     libc.mount_tmpfs(_ASSEMBLY, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
-    for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS, _SYSCTL):
+    for place in (TEMPLATE, BOXES, SLOTS, STAGE, LAYERS, STARTS, _SYSCTL):
         os.mkdir(_ASSEMBLY + place)
     for descriptor in shelf:
         # Binds the folder itself, so that layers created later appear here too.
@@ -71,14 +73,14 @@ def build_zygote_root(plan: RootPlan, layers: str = "") -> None:
     template = _ASSEMBLY + TEMPLATE
     libc.mount_tmpfs(template, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o755)
     _populate(template, plan, sources, copies)
-    libc.restrict_mounts(_ASSEMBLY, _READ_ONLY)
+    libc.restrict_mounts(_ASSEMBLY, READ_ONLY)
     for root, names in ((_ASSEMBLY, _DEVICES_OF_ZYGOTE), (template, _DEVICES)):
         for name in names:
             libc.bind(f"/proc/self/fd/{devices[name]}", f"{root}/dev/{name}")
             libc.restrict_mounts(f"{root}/dev/{name}", _DEVICE)
     _mount_proc(_ASSEMBLY)
     libc.bind(f"{_ASSEMBLY}/proc/sys", _ASSEMBLY + _SYSCTL)
-    libc.restrict_mounts(_ASSEMBLY + _SYSCTL, _READ_ONLY)
+    libc.restrict_mounts(_ASSEMBLY + _SYSCTL, READ_ONLY)
     for descriptor in (*sources, *devices.values(), *shelf):
         os.close(descriptor)
     libc.pivot_into(_ASSEMBLY)
@@ -91,6 +93,12 @@ def open_places() -> None:
     libc.mount(None, SLOTS, None, libc.MS_SHARED)
     # The zygote's own: matplotlib cannot be imported without a writable folder.
     libc.mount_tmpfs("/tmp", size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
+
+
+def open_starts() -> None:
+    """Mount the folder for layers, unless that is done: each mount makes all new jails slower."""
+    if not os.path.ismount(STARTS):
+        libc.mount_tmpfs(STARTS, size_bytes=_ROOT_BYTES, inodes=_INODES, mode=0o700)
 
 
 def enter_execution_root(slot: str, layer: str = "") -> None:
@@ -175,7 +183,7 @@ def _populate(
         _make_mount_point(root + target, descriptor)
         libc.bind(f"/proc/self/fd/{descriptor}", root + target)
         # Immediately: a later mount point below this one must not be created on the host's disk.
-        libc.restrict_mounts(root + target, _READ_ONLY)
+        libc.restrict_mounts(root + target, READ_ONLY)
 
 
 def _make_mount_point(target: str, source: int) -> None:

@@ -19,6 +19,7 @@ from assay.sandbox.native.guest.jail_spec import (
     clone_with_root,
     spec_from_json,
 )
+from assay.sandbox.native.guest.layer_mounter import LayerMounter
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.open_files import raise_limit
 from assay.sandbox.native.kernel.rmtree import remove_tree
@@ -31,7 +32,7 @@ _GIVES_WAY: Final = 5
 
 def main(*descriptors: str) -> NoReturn:
     """Entry point; `spawn.py` passes the numbers of the descriptors."""
-    life, *handed_on = map(int, descriptors)
+    life, requests, *handed_on = map(int, descriptors)
     plan_descriptor, _, orders, *_ = handed_on
     os.umask(0o022)
     raise_limit()
@@ -46,6 +47,7 @@ def main(*descriptors: str) -> NoReturn:
         _give_up(orders, error)
     if pid == 0:
         os.close(life)
+        os.close(requests)
         _become_zygote(plan, handed_on, (uid, gid), identity)
     for descriptor in handed_on:
         os.close(descriptor)
@@ -54,7 +56,7 @@ def main(*descriptors: str) -> NoReturn:
         os.read(life, 1)
         os.kill(pid, signal.SIGKILL)
     else:
-        _wait_for_the_end(life, pidfd)
+        _serve_until_the_end(life, pidfd, LayerMounter(requests, plan.drop_to_id))
     os.waitpid(pid, 0)
     remove_all(plan.remove)
     os._exit(0)
@@ -113,14 +115,20 @@ def _become_zygote(
         _give_up(descriptors[2], error)
 
 
-def _wait_for_the_end(life: int, pidfd: int) -> None:
+def _serve_until_the_end(life: int, pidfd: int, layers: LayerMounter) -> None:
     """Return when the zygote is dead; kill it when the supervisor's end of `life` closes."""
     watched = select.poll()
-    watched.register(life, select.POLLIN)
-    watched.register(pidfd, select.POLLIN)
-    ready = {descriptor for descriptor, _ in watched.poll()}
-    if pidfd not in ready:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    for descriptor in (life, pidfd, layers.requests):
+        watched.register(descriptor, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in watched.poll()}
+        if pidfd in ready:
+            return
+        if life in ready:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            return
+        if not layers.serve_one():
+            watched.unregister(layers.requests)
 
 
 def remove_all(paths: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import DEVNULL
@@ -14,15 +14,17 @@ from typing import Final
 
 import anyio
 import anyio.abc
+from anyio import to_thread
 
 from assay.asyncx.owned_context import open_task_group
-from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError
+from assay.contracts.errors import IsolationUnavailableError, SandboxUnavailableError, UsageError
 from assay.contracts.execution import DEFAULT_SPEC, Isolation, Limits, SandboxSpec
 from assay.contracts.ports import Sandbox
-from assay.sandbox.layer_copy import fill_from_layer
+from assay.contracts.workspace import WorkspaceLayer
 from assay.sandbox.native.guest.jail_spec import JailSpec, RootPlan, Tier
 from assay.sandbox.native.host import registry
 from assay.sandbox.native.host.engine import Engine, Workspace
+from assay.sandbox.native.host.layer_files import room_of_layer
 from assay.sandbox.native.host.messages import Channel
 from assay.sandbox.native.host.program import installed_stages
 from assay.sandbox.native.host.provision import Layers, Provisioner
@@ -94,27 +96,30 @@ class NativeBackend:
         engine = await self.start()
         layer = equipment.layer
         bare = equipment if layer is None else replace(equipment, layer=None)
-        async with self._provisioner.provide(bare, engine) as provisioning:
-            engine, workspace = await self._take_workspace(limits.disk_mb << 20)
+        async with AsyncExitStack() as held:
+            provisioning = await held.enter_async_context(self._provisioner.provide(bare, engine))
+            engine, workspace = await self._take_workspace(limits.disk_mb << 20, layer, held)
             sandbox = NativeSandbox(
                 engine, self._turns, workspace, limits, provisioning, layer=layer
             )
             try:
-                await fill_from_layer(sandbox, layer)
+                await sandbox.copy_layer_unless_mounted()
                 yield sandbox
             finally:
                 with anyio.CancelScope(shield=True):
                     await sandbox.close()
 
-    async def _take_workspace(self, size_bytes: int) -> tuple[Engine, Workspace]:
+    async def _take_workspace(
+        self, size_bytes: int, layer: WorkspaceLayer | None, held: AsyncExitStack
+    ) -> tuple[Engine, Workspace]:
         engine = await self.start()
         try:
-            return engine, await engine.workspaces.take(size_bytes)
+            return engine, await _open_workspace(engine, size_bytes, layer, held)
         except SandboxUnavailableError:
             if engine.alive:
                 raise
         engine = await self.start()
-        return engine, await engine.workspaces.take(size_bytes)
+        return engine, await _open_workspace(engine, size_bytes, layer, held)
 
     async def start(self) -> Engine:
         """Return the live engine; start an engine if there is none."""
@@ -206,6 +211,24 @@ class NativeBackend:
         return engine
 
 
+async def _open_workspace(
+    engine: Engine, size_bytes: int, layer: WorkspaceLayer | None, held: AsyncExitStack
+) -> Workspace:
+    """Open a workspace that has its layer mounted, or room for a copy of it."""
+    if layer is None:
+        return await engine.workspaces.take(size_bytes)
+    if name := await held.enter_async_context(engine.layers.mounted(layer)):
+        with suppress(SandboxUnavailableError):
+            return await engine.open_workspace(size_bytes, name)
+    try:
+        room = await to_thread.run_sync(room_of_layer, layer.folder)
+    except OSError as error:
+        raise UsageError(
+            f"the layer {layer.digest[:12]} cannot be read: {error.strerror}"
+        ) from error
+    return await engine.open_workspace(size_bytes + room)
+
+
 def _make_scratch(folder: Path, owner: int | None, tier: Tier) -> Path:
     scratch = folder / "boxes"
     scratch.mkdir(mode=0o700)
@@ -234,8 +257,9 @@ async def start_engine(spec: JailSpec, groups: ControlGroups, *, pool_size: int)
     spec_file = _memory_file("assay-spec", spec.to_json())
     life_read, life_write = os.pipe2(os.O_CLOEXEC)
     kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pairs = [socket.socketpair(*kind) for _ in range(2 + len(spec.stages))]
-    passed = (life_read, spec_file, *(theirs.fileno() for _, theirs in pairs))
+    pairs = [socket.socketpair(*kind) for _ in range(3 + len(spec.stages))]
+    first, *others = (theirs.fileno() for _, theirs in pairs)
+    passed = (life_read, first, spec_file, *others)
     try:
         try:
             launcher = await anyio.open_process(
@@ -253,13 +277,14 @@ async def start_engine(spec: JailSpec, groups: ControlGroups, *, pool_size: int)
             os.close(spec_file)
             for _, theirs in pairs:
                 theirs.close()
-        mounts, *zygotes = (Channel(ours) for ours, _ in pairs)
+        layers, mounts, *zygotes = (Channel(ours) for ours, _ in pairs)
         engine = Engine(
             spec,
             groups,
             launcher=launcher,
             zygotes=zygotes,
             mounts=mounts,
+            layers=layers,
             life=life_write,
             pool_size=pool_size,
         )

@@ -25,6 +25,7 @@ from assay.sandbox.native.guest.jail_spec import JailSpec
 from assay.sandbox.native.guest.pid1 import NAMESPACES
 from assay.sandbox.native.host.jail import Jail, Reaper, close_all, close_pipes, open_pipes
 from assay.sandbox.native.host.messages import Answer, Channel, ChannelClosedError, RefusedError
+from assay.sandbox.native.host.workspace_layers import WorkspaceLayers
 from assay.sandbox.native.kernel.cgroups import ControlGroups
 from assay.sandbox.native.kernel.open_files import TOO_FEW_HINT
 
@@ -39,6 +40,8 @@ class Workspace:
     size_bytes: int
     workspace: int
     """A directory descriptor; the owner of the workspace closes it."""
+    changed: int | None = None
+    """Another one, of the folder that holds the changes, if a layer is mounted below."""
 
 
 class WorkspaceMaker(Protocol):
@@ -174,6 +177,7 @@ class Engine:
         launcher: anyio.abc.Process,
         zygotes: Sequence[Channel],
         mounts: Channel,
+        layers: Channel,
         life: int,
         pool_size: int,
     ) -> None:
@@ -189,9 +193,12 @@ class Engine:
         self.alive = True
         self.jails = tuple(JailPool(self, stage, pool_size) for stage in range(len(zygotes)))
         self.workspaces = WorkspacePool(self, Limits().disk_mb << 20)
+        self.layers = WorkspaceLayers(self)
+        self.mounts_layers = spec.tier == "namespaces"
         self._launcher = launcher
         self._zygotes = zygotes
         self._mounts = mounts
+        self._layer_mounter = layers
         self._life = life
         self._numbers = itertools.count(1)
         self._reaper = Reaper()
@@ -324,12 +331,34 @@ class Engine:
             self.alive = False
         return self.alive
 
-    async def open_workspace(self, size_bytes: int) -> Workspace:
-        """Create an empty workspace of limited size."""
+    async def open_workspace(self, size_bytes: int, layer: str = "") -> Workspace:
+        """Create a workspace of limited size that is empty or starts with a mounted layer."""
         name = str(next(self._numbers))
-        question = {"do": "open", "box": name, "size_bytes": size_bytes}
-        _, (workspace,) = await self._ask(self._mounts, question)
-        return Workspace(name=name, size_bytes=size_bytes, workspace=workspace)
+        question = {"do": "open", "box": name, "size_bytes": size_bytes, "start": layer}
+        _, (workspace, *changed) = await self._ask(self._mounts, question)
+        return Workspace(
+            name=name,
+            size_bytes=size_bytes,
+            workspace=workspace,
+            changed=changed[0] if changed else None,
+        )
+
+    async def mount_layer(self, folder: Path, name: str) -> None:
+        """Mount a layer where the jails' namespace has it, under a name.
+
+        Raises:
+            SandboxUnavailableError: If the kernel refuses, or the engine is dead.
+        """
+        _, (mount,) = await self._ask(self._layer_mounter, {"folder": str(folder)})
+        try:
+            await self._ask(self._mounts, {"do": "attach", "start": name}, (mount,))
+        finally:
+            os.close(mount)
+
+    async def unmount_layer(self, name: str) -> None:
+        if self.alive:
+            with suppress(ChannelClosedError):
+                await self._mounts.tell({"do": "detach", "start": name})
 
     async def close_workspace(self, name: str) -> None:
         if self.alive:
@@ -366,7 +395,7 @@ class Engine:
         for pool in self.jails:
             pool.empty()
         self._reaper.wake()
-        for channel in (*self._zygotes, self._mounts):
+        for channel in (*self._zygotes, self._mounts, self._layer_mounter):
             channel.close()
         os.close(self._life)
         with anyio.move_on_after(_STOP_TIMEOUT_S) as waiting:

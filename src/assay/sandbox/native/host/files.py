@@ -28,11 +28,11 @@ from assay.contracts.execution import FileInfo
 from assay.sandbox.native.kernel import libc
 from assay.sandbox.native.kernel.rmtree import remove_tree
 
-_CHUNK: Final = 1 << 20
-_DEEPEST: Final = 200
+CHUNK: Final = 1 << 20
+DEEPEST: Final = 200
 _RETRIES: Final = 32
-_FIND: Final = os.O_PATH | os.O_DIRECTORY
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
+FIND: Final = os.O_PATH | os.O_DIRECTORY
+READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 _ERRORS: Final[dict[int, Callable[[str], WorkspaceError]]] = {
     errno.ELOOP: PathOutsideWorkspaceError,
@@ -75,7 +75,7 @@ class WorkspaceFiles:
     def read(self, path: PurePosixPath, *, max_bytes: int) -> bytes:
         parts = _parts(path, root=NotARegularFileError)
         with self._operation(path), self._folder(parts[:-1]) as folder:
-            descriptor = _open(folder, parts[-1], _READ)
+            descriptor = open_beneath(folder, parts[-1], READ)
             try:
                 return _read_regular(path, descriptor, max_bytes)
             finally:
@@ -104,28 +104,34 @@ class WorkspaceFiles:
     @contextmanager
     def _operation(self, path: PurePosixPath) -> Generator[None]:
         """Act as the sandbox's user, and translate errors into those of the contract."""
-        try:
-            with libc.file_access_as(self._act_as):
-                yield
-        except OSError as error:
-            code = error.errno or 0
-            meaning = _MEANINGS.get(code) or os.strerror(code).lower()
-            raise _ERRORS.get(code, WorkspaceError)(f"{str(path)!r}: {meaning}") from error
+        with workspace_errors(path), libc.file_access_as(self._act_as):
+            yield
 
     @contextmanager
     def _folder(self, parts: list[bytes], *, create: bool = False) -> Generator[int]:
-        current = os.open(".", _FIND | os.O_CLOEXEC, dir_fd=self._directory)
+        current = os.open(".", FIND | os.O_CLOEXEC, dir_fd=self._directory)
         try:
             for part in parts:
                 if create:
                     with suppress(FileExistsError):
                         os.mkdir(part, 0o755, dir_fd=current)
-                following = _open(current, part, _FIND)
+                following = open_beneath(current, part, FIND)
                 os.close(current)
                 current = following
             yield current
         finally:
             os.close(current)
+
+
+@contextmanager
+def workspace_errors(path: PurePosixPath) -> Generator[None]:
+    """Translate errors of the kernel into those of the contract."""
+    try:
+        yield
+    except OSError as error:
+        code = error.errno or 0
+        meaning = _MEANINGS.get(code) or os.strerror(code).lower()
+        raise _ERRORS.get(code, WorkspaceError)(f"{str(path)!r}: {meaning}") from error
 
 
 def _parts(path: PurePosixPath, *, root: type[WorkspaceError] | None = None) -> list[bytes]:
@@ -153,7 +159,8 @@ def _exists(folder: int, name: bytes) -> bool:
     return True
 
 
-def _open(folder: int, name: bytes, flags: int, mode: int = 0) -> int:
+def open_beneath(folder: int, name: bytes, flags: int, mode: int = 0) -> int:
+    """Open an entry of a folder, but no symlink and nothing outside of the folder."""
     for _ in range(_RETRIES):
         try:
             return libc.open_beneath(folder, name, flags, mode)
@@ -174,7 +181,7 @@ def _replace_file(folder: int, name: bytes, content: bytes, mode: int) -> None:
     if not stat.S_ISREG(existing):
         raise OSError(errno.EEXIST, "not a file")
     temporary = f".assay-{secrets.token_hex(8)}".encode()
-    descriptor = _open(folder, temporary, _CREATE, mode)
+    descriptor = open_beneath(folder, temporary, _CREATE, mode)
     try:
         with open(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
@@ -193,7 +200,7 @@ def _read_regular(path: PurePosixPath, descriptor: int, max_bytes: int) -> bytes
     pieces: list[bytes] = []
     size = found.st_size
     left = max_bytes + 1
-    while size <= max_bytes and left > 0 and (piece := os.read(descriptor, min(left, _CHUNK))):
+    while size <= max_bytes and left > 0 and (piece := os.read(descriptor, min(left, CHUNK))):
         pieces.append(piece)
         left -= len(piece)
     if size > max_bytes or left <= 0:
@@ -206,17 +213,17 @@ def _read_regular(path: PurePosixPath, descriptor: int, max_bytes: int) -> bytes
 
 
 def _walk(folder: int, path: PurePosixPath, depth: int = 0) -> Iterator[FileInfo]:
-    if depth > _DEEPEST:
+    if depth > DEEPEST:
         raise WorkspaceError(f"{str(path)[:80]!r} is nested too deeply")
-    readable = _open(folder, b".", os.O_RDONLY | os.O_DIRECTORY)
+    readable = open_beneath(folder, b".", os.O_RDONLY | os.O_DIRECTORY)
     try:
         with os.scandir(readable) as entries:
             found = [(entry.name, details) for entry in entries if (details := _stat_of(entry))]
         for name, details in found:
             entry_path = path / name
-            yield _describe(entry_path, details)
+            yield describe_entry(entry_path, details)
             if stat.S_ISDIR(details.st_mode):
-                below = _open_if_there(readable, os.fsencode(name))
+                below = open_folder_if_there(readable, os.fsencode(name))
                 if below is None:
                     continue
                 try:
@@ -238,16 +245,17 @@ def _stat_of(entry: os.DirEntry[str]) -> os.stat_result | None:
     return None
 
 
-def _open_if_there(folder: int, name: bytes) -> int | None:
+def open_folder_if_there(folder: int, name: bytes) -> int | None:
+    """Open a folder in a folder; None if a program has removed or replaced it meanwhile."""
     try:
-        return _open(folder, name, _FIND)
+        return open_beneath(folder, name, FIND)
     except OSError as error:
         if error.errno not in _REPLACED:
             raise
     return None
 
 
-def _describe(path: PurePosixPath, details: os.stat_result) -> FileInfo:
+def describe_entry(path: PurePosixPath, details: os.stat_result) -> FileInfo:
     kind: Literal["file", "directory", "symlink", "other"] = "other"
     if stat.S_ISREG(details.st_mode):
         kind = "file"

@@ -8,7 +8,7 @@ import errno
 import itertools
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -33,13 +33,13 @@ from assay.contracts.execution import (
 )
 from assay.contracts.ports import Interpreter, OnOutput, ignore_output
 from assay.contracts.workspace import WorkspaceLayer
-from assay.sandbox.layer_copy import compare_with_layer
 from assay.sandbox.native.guest.jail_mounts import BOX_FOLDERS
 from assay.sandbox.native.guest.jail_spec import TEMPORARY, WORKSPACE
 from assay.sandbox.native.host.branch import BranchPipes, CellRun, Report
 from assay.sandbox.native.host.engine import Engine, Workspace, await_readiness
 from assay.sandbox.native.host.files import WorkspaceFiles, disk_use
 from assay.sandbox.native.host.jail import Jail
+from assay.sandbox.native.host.layer_files import ChangeFinder, Stamp, copy_layer
 from assay.sandbox.native.host.messages import Orders, decode_answers
 from assay.sandbox.native.host.program import (
     JailPaths,
@@ -81,12 +81,17 @@ class NativeSandbox:
         layer: WorkspaceLayer | None = None,
     ) -> None:
         self.limits = limits
+        copied_bytes = workspace.size_bytes - (limits.disk_mb << 20)
+        self.enforced = replace(limits, disk_mb=limits.disk_mb + -(-copied_bytes >> 20))
+        """The limits, with more disk space if the workspace holds a copy of its layer."""
         self.engine = engine
         self.turns = turns
         self._provisioning = provisioning
         self._layer = layer
         self._box = workspace.name
         self._workspace = workspace.workspace
+        self._changed = workspace.changed
+        self._stamps: Mapping[str, Stamp] = {}
         self._folder = engine.scratch / workspace.name if engine.tier == "landlock" else None
         self._folders: tuple[Path, ...] = () if self._folder is None else (self._folder,)
         """The folders whose size the supervisor limits, if no file system does."""
@@ -105,7 +110,7 @@ class NativeSandbox:
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
     ) -> ExecutionResult:
-        limits = _shorter(self.limits, program.timeout_s)
+        limits = _shorter(self.enforced, program.timeout_s)
         request = encode_request(program, limits, self._paths())
         arrived = time.perf_counter()
         async with self.turns:
@@ -256,7 +261,7 @@ class NativeSandbox:
         if not self._folders:
             return None
         with libc.file_access_as(self.engine.owner):
-            return (self.limits.disk_mb << 20) - sum(disk_use(folder) for folder in self._folders)
+            return (self.enforced.disk_mb << 20) - sum(disk_use(folder) for folder in self._folders)
 
     def check_open(self) -> None:
         if not self._open:
@@ -305,6 +310,8 @@ class NativeSandbox:
         for jail in tuple(self._interpreters):
             self._end_interpreter(jail)
         os.close(self._workspace)
+        if self._changed is not None:
+            os.close(self._changed)
         await self.engine.close_workspace(self._box)
 
     async def write_file(
@@ -326,7 +333,26 @@ class NativeSandbox:
         await self._in_a_thread(partial(self._files.remove, path))
 
     async def changes(self) -> WorkspaceChanges:
-        return await compare_with_layer(self, self._layer)
+        return await self._in_a_thread(self._find_changes)
+
+    def _find_changes(self) -> WorkspaceChanges:
+        if self._layer is None:
+            return WorkspaceChanges(written=self._files.list_below(PurePosixPath()), removed=())
+        finder = ChangeFinder(
+            self._workspace,
+            self._layer.folder,
+            act_as=self.engine.owner,
+            upper=self._changed,
+            stamps=self._stamps,
+        )
+        return finder.find()
+
+    async def copy_layer_unless_mounted(self) -> None:
+        """Copy the layer into the new workspace where the kernel did not mount it."""
+        if self._layer is not None and self._changed is None:
+            folder, owner = self._layer.folder, self.engine.owner
+            copy = partial(copy_layer, folder, self._workspace, act_as=owner)
+            self._stamps = await self._in_a_thread(copy)
 
 
 def _shorter(limits: Limits, timeout_s: float | None) -> Limits:
@@ -443,7 +469,7 @@ class NativeInterpreter:
         # Rejects what is invalid for every program.
         PythonCode(source=source.encode("utf-8", "replace"), timeout_s=timeout_s)
         sandbox, session = self._sandbox, self._session
-        limits = _shorter(sandbox.limits, timeout_s)
+        limits = _shorter(sandbox.enforced, timeout_s)
         arrived = time.perf_counter()
         async with self._turn, sandbox.turns:
             self._check_alive()

@@ -39,6 +39,11 @@ MNT_DETACH: Final = 2
 MOUNT_ATTR_RDONLY: Final = 1
 MOUNT_ATTR_NOSUID: Final = 2
 MOUNT_ATTR_NODEV: Final = 4
+_MOUNT_ATTR_IDMAP: Final = 0x100000
+_OPEN_TREE_CLONE: Final = 1
+_MOVE_MOUNT_F_EMPTY_PATH: Final = 4
+_AT_SYMLINK_NOFOLLOW: Final = 0x100
+_AT_EMPTY_PATH: Final = 0x1000
 _AT_FDCWD: Final = -100
 _AT_RECURSIVE: Final = 0x8000
 
@@ -199,6 +204,51 @@ def restrict_mounts(target: str, attributes: int) -> None:
         ctypes.byref(wanted),
         ctypes.c_size_t(ctypes.sizeof(wanted)),
     )
+
+
+def copy_mount(folder: str) -> int:
+    """Return a descriptor of a mount of this folder that is attached nowhere; links are refused."""
+    flags = _OPEN_TREE_CLONE | _AT_SYMLINK_NOFOLLOW | os.O_CLOEXEC
+    return _syscall(
+        "open_tree",
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(folder)),
+        ctypes.c_uint(flags),
+    )
+
+
+def restrict_copied_mount(
+    mount: int, attributes: int, *, user_namespace: int | None = None
+) -> None:
+    """Add attributes to a mount of `copy_mount`, and the owner mapping of a user namespace."""
+    mapped = 0 if user_namespace is None else _MOUNT_ATTR_IDMAP
+    wanted = _MountAttributes(attributes | mapped, 0, 0, user_namespace or 0)
+    _syscall(
+        "mount_setattr",
+        ctypes.c_int(mount),
+        ctypes.c_char_p(b""),
+        ctypes.c_uint(_AT_EMPTY_PATH),
+        ctypes.byref(wanted),
+        ctypes.c_size_t(ctypes.sizeof(wanted)),
+    )
+
+
+def attach_mount(mount: int, target: str) -> None:
+    """Attach a mount of `copy_mount` at a folder."""
+    _syscall(
+        "move_mount",
+        ctypes.c_int(mount),
+        ctypes.c_char_p(b""),
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(target)),
+        ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH),
+    )
+
+
+def mount_overlay(target: str, *, lower: str, upper: str, work: str) -> None:
+    """Mount two folders over each other; changes go to `upper`, as an unprivileged user may."""
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
+    mount("overlay", target, "overlay", MS_NOSUID | MS_NODEV, options)
 
 
 def unmount(target: str) -> None:

@@ -18,7 +18,7 @@ class Slots(mounts.OnlyWorkspace):
     def __init__(self) -> None:
         self._released: list[str] = []
 
-    def open(self, box: str, size_bytes: int) -> int:
+    def open(self, box: str, size_bytes: int, start: str = "") -> list[int]:
         raise NotImplementedError
 
     def close(self, box: str) -> None:

@@ -69,13 +69,18 @@ async def an_engine(groups: Groups) -> AsyncGenerator[Parts]:
     starting = anyio.open_process(["true"], stdin=None, stdout=None, stderr=None)
     async with await starting as launcher:
         await launcher.wait()
-        with a_channel() as (orders, zygote), a_channel() as (mounts, _):
+        with (
+            a_channel() as (orders, zygote),
+            a_channel() as (mounts, _),
+            a_channel() as (layers, _),
+        ):
             engine = Engine(
                 SPEC,
                 groups,
                 launcher=launcher,
                 zygotes=(orders,),
                 mounts=mounts,
+                layers=layers,
                 life=-1,
                 pool_size=0,
             )
