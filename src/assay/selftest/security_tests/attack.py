@@ -247,6 +247,7 @@ Group = Literal[
     "equipment",
     "protocol",
     "host_files",
+    "layers",
 ]
 
 TIGHT = Limits(
