@@ -1,11 +1,12 @@
 """Turns of the tool loop: edits one by one, `done`, `blocked`, and attempts without progress."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.contracts.events import AttemptStarted, ModelReplied, Reflected, ToolAnswered
+from assay.contracts.events import AttemptStarted, ModelReplied, Planned, Reflected, ToolAnswered
 from assay.contracts.goal import RunLimits, Status
 from tests.support.undertakings import TEXT_ONLY, tell
 
@@ -247,3 +248,141 @@ async def test_an_empty_judgement_is_no_judgement(tmp_path: Path) -> None:
 
     assert story.outcome.status is Status.ACCEPTED
     assert story.outcome.reason == "it ran, and the model judged: YES, 42."
+
+
+TWO_TESTS = """\
+import calc
+
+
+def test_add():
+    assert calc.add(1, 2) == 3
+
+
+def test_sub():
+    assert calc.sub(3, 2) == 1
+"""
+HALF = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a + b\n"
+
+
+async def test_the_check_tool_runs_what_decides_whole_or_for_named_tests(tmp_path: Path) -> None:
+    check = calls(
+        write("src/calc.py", HALF),
+        ("check", {}),
+        ("check", {"tests": ["tests/test_calc.py::test_add"]}),
+        ("check", {"tests": ["nothing"]}),
+    )
+    fixed = calls(
+        edit("src/calc.py", "sub(a, b):\n    return a + b", "sub(a, b):\n    return a - b"),
+        ("check", {}),
+        DONE,
+    )
+
+    story = await tell(
+        tmp_path,
+        [PLAN, check, fixed],
+        facts=NATIVE,
+        files={"tests/test_calc.py": TWO_TESTS},
+        checks=("pytest -q tests",),
+        limits=LIMITS,
+    )
+
+    answers = [one for one in story.of(ToolAnswered) if one.tool == "check"]
+    assert "1 of 2 tests failed" in answers[0].answer
+    assert "test_sub" in answers[0].answer
+    assert "all 1 tests passed" in answers[1].answer
+    assert "tests/test_calc.py::test_add" in answers[1].answer
+    assert answers[2].failed
+    assert "no test is named nothing" in answers[2].answer
+    assert "all 2 tests passed" in answers[3].answer
+    assert story.outcome.status is Status.ACCEPTED
+
+
+async def test_the_check_tool_ignores_changes_to_tests(tmp_path: Path) -> None:
+    forged = "def test_add():\n    pass\n"
+    story = await tell(
+        tmp_path,
+        [
+            PLAN,
+            calls(
+                ("run", {"command": f"printf '{forged}' > tests/test_calc.py"}),
+                write("calc.py", HALF),
+                ("check", {}),
+            ),
+            calls(("blocked", {"reason": "that was wrong"})),
+        ],
+        facts=NATIVE,
+        files={"tests/test_calc.py": TWO_TESTS},
+        checks=("pytest -q tests",),
+        limits=LIMITS,
+    )
+
+    answer = next(one.answer for one in story.of(ToolAnswered) if one.tool == "check")
+    assert "1 of 2 tests failed" in answer
+    assert "Not counted: " in answer
+
+
+async def test_a_patch_changes_several_files_or_none(tmp_path: Path) -> None:
+    first = "--- a/one.txt\n+++ b/one.txt\n@@ -1 +1 @@\n-a\n+b\n"
+    bad = f"{first}--- a/two.txt\n+++ b/two.txt\n@@ -1 +1 @@\n-x\n+y\n"
+    good = bad.replace("-x\n", "-c\n").replace("+y\n", "+d\n")
+    story = await tell(
+        tmp_path,
+        [
+            PLAN,
+            calls(("apply_patch", {"patch": bad}), ("git_diff", {})),
+            calls(
+                ("apply_patch", {"patch": good}),
+                write("answer.txt", "42\n"),
+                ("git_diff", {"path": "two.txt"}),
+                DONE,
+            ),
+        ],
+        facts=NATIVE,
+        files={"one.txt": "a\n", "two.txt": "c\n"},
+        checks=CHECK,
+        limits=LIMITS,
+    )
+
+    answers = story.of(ToolAnswered)
+    assert answers[0].failed
+    assert "1 of 2 edits cannot be applied, so nothing was changed" in answers[0].answer
+    assert answers[1].answer == "Nothing was changed."
+    assert "--- a/two.txt" in answers[4].answer
+    assert "one.txt" not in answers[4].answer
+    assert (story.workspace / "one.txt").read_text() == "b\n"
+    assert (story.workspace / "two.txt").read_text() == "d\n"
+
+
+async def test_a_model_with_tools_states_its_plan_in_its_first_reply(tmp_path: Path) -> None:
+    work = {**calls(write("answer.txt", "42\n"), DONE), "text": "1. write answer.txt\n2. check it"}
+
+    story = await tell(tmp_path, [work], facts=NATIVE, checks=CHECK, limits=LIMITS)
+
+    assert story.outcome.status is Status.ACCEPTED
+    assert story.outcome.usage.calls == 1
+    assert [event.steps for event in story.of(Planned)] == [(), ("write answer.txt", "check it")]
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+async def test_only_a_model_that_sees_images_can_view_one(tmp_path: Path, *, sees: bool) -> None:
+    draw = f"import base64; open('a.png', 'wb').write({PIXEL!r})"
+    story = await tell(
+        tmp_path,
+        [
+            PLAN,
+            calls(("python", {"code": draw}), ("view_image", {"path": "a.png"})),
+            calls(write("answer.txt", "42\n"), ("run", {"command": "rm a.png"}), DONE),
+        ],
+        facts={**NATIVE, "sees_pictures": sees},
+        checks=CHECK,
+        limits=LIMITS,
+    )
+
+    answers = [one for one in story.of(ToolAnswered) if one.tool == "view_image"]
+    assert [one.failed for one in answers] == ([False] if sees else [])
+    assert story.outcome.status is Status.ACCEPTED

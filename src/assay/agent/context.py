@@ -3,7 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from assay.agent.compaction import largest_reply
 from assay.agent.feedback import first_failing
@@ -11,7 +11,7 @@ from assay.agent.instructions import NO_INSTRUCTIONS, ProjectInstructions
 from assay.agent.prompt_builder import first_message, room_for_files, whole_file_message
 from assay.agent.state import OBSERVATIONS, REPLY, Attempt, Plan, RunState
 from assay.contracts.errors import BudgetExceededError
-from assay.contracts.events import ModelReplied, OutputDelta, RunEvent, TextDelta
+from assay.contracts.events import ModelReplied, OutputDelta, Planned, RunEvent, TextDelta
 from assay.contracts.execution import DEFAULT_SPEC, Limits, OutputChunk, SandboxSpec
 from assay.contracts.goal import MemoryUse, Policy, RunLimits, RunSpec
 from assay.contracts.jsonable import jsonable
@@ -30,6 +30,11 @@ from assay.contracts.workspace import Tree
 from assay.text.diffs import unified_diff
 from assay.verify.spec import Observation, VerificationSpec
 from assay.verify.verifier import Verifier
+
+_HANGS: Final = (
+    "a check does not end within {s:g} s on the untouched files; if it is only slow, "
+    "--baseline-timeout gives it more time"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +152,21 @@ class StepContext:
             )
         )
         return reply
+
+    def emit_plan(self, plan: Plan) -> None:
+        """Emit the plan; a model with tools states its steps later, in its first reply."""
+        baseline_s = self.deps.spec.limits.baseline_timeout_s
+        self.emit(
+            Planned(
+                steps=plan.steps,
+                targets=plan.targets,
+                checks=plan.checks,
+                lessons=plan.lessons,
+                snippets=tuple(name for snippet in plan.snippets for name in snippet.names),
+                baseline=_HANGS.format(s=baseline_s) if plan.hangs else "",
+                instructions="" if self.deps.small else self.deps.instructions.path,
+            )
+        )
 
     async def run_checks(
         self, key: str, spec: VerificationSpec, tree: Tree, *, attempt: int

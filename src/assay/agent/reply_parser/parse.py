@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from assay.agent.edits.apply import (
     DeleteFile,
+    Edit,
     ReplaceText,
     WriteFile,
     is_readable,
@@ -20,7 +21,13 @@ from assay.agent.edits.apply import (
     tidy_path,
     why_unusable,
 )
-from assay.agent.reply_parser.blocks import Fence, fits_language, language_of
+from assay.agent.reply_parser.blocks import (
+    Fence,
+    fits_language,
+    is_diff,
+    language_of,
+    read_diff,
+)
 from assay.agent.reply_parser.plain_text import (
     CUT_OFF,
     TOOL_OF,
@@ -28,6 +35,7 @@ from assay.agent.reply_parser.plain_text import (
     Blocked,
     Finish,
     ParsedReply,
+    Patch,
     Reading,
 )
 from assay.contracts.messages import ToolCall, ToolSpec
@@ -111,8 +119,10 @@ __all__ = [
     "Blocked",
     "Finish",
     "ParsedReply",
+    "Patch",
     "describe_protocol",
     "edit_specs",
+    "steps_in",
     "understand_calls",
     "understand_text",
 ]
@@ -122,7 +132,13 @@ _END_OF_THOUGHTS = re.compile(r"^(?:(?!```).)*?</think(?:ing)?>", re.DOTALL)
 _TAGGED_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _ONLY_JSON = re.compile(r"^```(?:json|tool_call)?\s*(\{.*\})\s*```$", re.DOTALL)
 _MOST_CHARS = 2_000_000
+_STEP = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
+_MOST_STEPS = 6
 
+_PATCH = (
+    "A unified diff (line numbers are ignored), or blocks: `EDIT: path` with SEARCH/REPLACE hunks,"
+    " `FILE: path` with a fenced file, `DELETE: path`."
+)
 _PATH = {"type": "string", "description": "Path from the workspace root."}
 
 
@@ -159,6 +175,11 @@ def understand_text(
     return ParsedReply(
         asks=tuple(reading.asks), problems=tuple(dict.fromkeys(reading.problems)), prose=prose
     )
+
+
+def steps_in(text: str) -> tuple[str, ...]:
+    """Return the steps of the plan in a reply; none if it has no list."""
+    return tuple(_STEP.findall(_without_thoughts(text))[:_MOST_STEPS])
 
 
 def _without_thoughts(text: str) -> str:
@@ -256,6 +277,8 @@ def _understand_call(call: ToolCall, tools: frozenset[str]) -> Action | str:
 def _build_edit(name: str, arguments: Mapping[str, Any]) -> Action | str:
     if name == "done":
         return Finish()
+    if name == "apply_patch":
+        return _read_patch(arguments["patch"])
     if name == "blocked":
         reason = " ".join(arguments["reason"].split())
         return Blocked(reason) if reason else "blocked needs a reason: say what you need"
@@ -268,6 +291,28 @@ def _build_edit(name: str, arguments: Mapping[str, Any]) -> Action | str:
     if name == "edit_file":
         return ReplaceText(path=path, search=arguments["search"], replace=arguments["replace"])
     return DeleteFile(path=path)
+
+
+def _read_patch(text: str) -> Patch | str:
+    """Return the edits of a unified diff or of blocks in the plain-text protocol."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    if not is_diff(lines):
+        understood = understand_text(text, tools=frozenset(), ended=True)
+        edits = tuple(ask for ask in understood.asks if isinstance(ask, Edit))
+        problems = understood.problems
+    else:
+        read = read_diff(lines)
+        problems = read.problems
+        if any(hunk.path is None for hunk in read.hunks):
+            problems = (*problems, "a hunk names no file; delete files with `delete_file`")
+        edits = tuple(
+            ReplaceText(path=hunk.path, search=hunk.search, replace=hunk.replace)
+            for hunk in read.hunks
+            if hunk.path is not None
+        )
+    if problems or not edits:
+        return f"apply_patch changed nothing: {'; '.join(problems) or 'there is no edit in it'}"
+    return Patch(edits)
 
 
 def edit_specs() -> tuple[ToolSpec, ...]:
@@ -288,6 +333,11 @@ def edit_specs() -> tuple[ToolSpec, ...]:
             },
         ),
         _spec("delete_file", "Delete a file.", {"path": _PATH}),
+        _spec(
+            "apply_patch",
+            "Change several files at once; if one part does not fit, nothing is changed.",
+            {"patch": {"type": "string", "description": _PATCH}},
+        ),
         _spec("done", "Say that the work is finished. It is then checked independently.", {}),
         _spec(
             "blocked",
@@ -331,6 +381,8 @@ _TOOL_FORMS = {
     "read_file": "Read a file, or lines of it:\nREAD: path/to/file.py 10-40",
     "list_files": "List files:\nLIST: path",
     "search": "Search files by a regular expression:\nSEARCH: pattern in path",
+    "check": "Run what decides, whole or for some tests:\nCHECK:",
+    "git_diff": "See all changes so far:\nDIFF:",
 }
 
 _DONE_FORM = "When the work is finished:\nDONE"

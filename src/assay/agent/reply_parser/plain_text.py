@@ -40,8 +40,9 @@ from assay.agent.reply_parser.blocks import (
 from assay.contracts.messages import ToolCall
 
 Verb = Literal[
-    "FILE", "EDIT", "DELETE", "RUN", "PYTHON", "READ", "LIST", "SEARCH", "BLOCKED", "DONE"
-]
+    "FILE", "EDIT", "DELETE", "RUN", "PYTHON", "READ", "LIST", "SEARCH",
+    "CHECK", "DIFF", "BLOCKED", "DONE",
+]  # fmt: skip
 
 TOOL_OF: Mapping[str, str] = {
     "RUN": "run",
@@ -49,11 +50,14 @@ TOOL_OF: Mapping[str, str] = {
     "READ": "read_file",
     "LIST": "list_files",
     "SEARCH": "search",
+    "CHECK": "check",
+    "DIFF": "git_diff",
 }
+_NEEDS_NOTHING = frozenset({"LIST", "CHECK", "DIFF"})
 
 _LINE = re.compile(
     r"^\s*(?:[-*+>]\s+|\d+[.)]\s+)?[#*_`\s]*"
-    r"(?P<verb>FILE|EDIT|DELETE|RUN|PYTHON|READ|LIST|SEARCH|BLOCKED)[*_`]*\s*:[*_]*(?:\s+|(?=\S)|$)"
+    r"(?P<verb>FILE|EDIT|DELETE|RUN|PYTHON|READ|LIST|SEARCH|CHECK|DIFF|BLOCKED)[*_`]*\s*:[*_]*(?:\s+|(?=\S)|$)"
     r"(?P<rest>.*)$"
 )
 _LONGEST_REQUEST_CHARS = 2000
@@ -98,7 +102,9 @@ def tool_arguments(verb: str, rest: str) -> tuple[Mapping[str, Any], ...]:
             return ({"code": _unquoted(rest, "`") + "\n"},)
         case "READ":
             return tuple(_read_arguments(part) for part in _paths_in(rest))
-        case "LIST":
+        case "CHECK":
+            return ({"tests": rest.replace("`", "").replace(",", " ").split()} if rest else {},)
+        case "LIST" | "DIFF":
             path = _unquoted(rest, "`'\"")
             return ({"path": path} if path else {},)
         case _:
@@ -161,7 +167,14 @@ class Blocked:
     reason: str
 
 
-Action = Edit | ToolCall | Finish | Blocked
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Edits of several files that are applied together, all or none."""
+
+    edits: tuple[Edit, ...]
+
+
+Action = Edit | Patch | ToolCall | Finish | Blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +266,7 @@ class Reading:
             self.asks.append(Blocked(rest[:_LONGEST_REQUEST_CHARS]))
         elif verb in {"FILE", "EDIT", "DELETE"}:
             self._follow_file(verb, rest)
-        elif rest or verb == "LIST":
+        elif rest or verb in _NEEDS_NOTHING:
             for arguments in tool_arguments(verb, rest):
                 self._call(verb, arguments)
         elif verb in {"RUN", "PYTHON"}:

@@ -6,7 +6,6 @@ that passes before the change would also pass after it.
 
 import ast
 import hashlib
-import re
 import shlex
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -22,14 +21,14 @@ from assay.agent.prompt_builder import (
     system,
     user,
 )
-from assay.agent.reply_parser.parse import understand_text
+from assay.agent.reply_parser.parse import steps_in, understand_text
 from assay.agent.snippets import proven_snippets
 from assay.agent.state import Plan, RunState
 from assay.agent.steps.finish import end
 from assay.agent.strategy import first_step
 from assay.agent.target_files import find_imported, find_targets, named_in_words
 from assay.contracts.errors import UsageError
-from assay.contracts.events import ChecksWritten, Planned
+from assay.contracts.events import ChecksWritten
 from assay.contracts.goal import RunSpec
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import Message, Reply, Request, StopReason
@@ -151,15 +150,9 @@ def _without(source: str, names: set[str]) -> str:
     return "".join(lines)
 
 
-_STEP: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+)$", re.MULTILINE)
-_MOST_STEPS: Final = 6
 _MOST_LESSONS: Final = 3
 _MOST_RELATED: Final = 40
 _TROUBLE_CHARS: Final = 3_000
-_HANGS: Final = (
-    "a check does not end within {s:g} s on the untouched files; if it is only slow, "
-    "--baseline-timeout gives it more time"
-)
 
 
 async def make_plan(context: StepContext) -> RunState:
@@ -178,19 +171,7 @@ async def make_plan(context: StepContext) -> RunState:
         ids = tuple(context.shown.get(0, ()))
         snippets = await proven_snippets(context, plan)
         plan = replace(plan, lessons=lessons, lesson_ids=ids, snippets=snippets)
-    context.emit(
-        Planned(
-            steps=plan.steps,
-            targets=plan.targets,
-            checks=plan.checks,
-            lessons=plan.lessons,
-            snippets=tuple(name for snippet in plan.snippets for name in snippet.names),
-            baseline=_HANGS.format(s=context.deps.spec.limits.baseline_timeout_s)
-            if plan.hangs
-            else "",
-            instructions="" if context.deps.small else context.deps.instructions.path,
-        )
-    )
+    context.emit_plan(plan)
     return replace(context.state, plan=plan, step=first_step(small=context.deps.small))
 
 
@@ -297,8 +278,13 @@ async def _with_baseline(context: StepContext, plan: Plan) -> Plan:
 
 
 async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
-    """Ask for a plan; small models work better without one."""
+    """Ask for a plan; small models work better without one.
+
+    A model with tools states its plan in its first reply, in the same message history.
+    """
     deps = context.deps
+    if deps.model.info.tool_calls and not deps.small:
+        return ()
     if deps.small:
         names = ", ".join(str(path) for path in plan.targets) or "the files of the goal"
         return (f"write {names}", *(f"pass: {check}" for check in plan.checks))
@@ -309,4 +295,4 @@ async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
         ),
     )
     reply = await context.ask("plan", request, attempt=0, step=1)
-    return tuple(_STEP.findall(reply.message.text)[:_MOST_STEPS])
+    return steps_in(reply.message.text)

@@ -4,7 +4,7 @@ The message history is append-only. Each tool answer is stored with the resultin
 resumed run continues from there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from assay.agent.compaction import ANSWERS_END, compacted, cut_off
@@ -19,22 +19,27 @@ from assay.agent.reply_parser.parse import (
     Blocked,
     Finish,
     ParsedReply,
+    Patch,
     describe_protocol,
     edit_specs,
+    steps_in,
     understand_calls,
     understand_text,
 )
 from assay.agent.state import Attempt, NextAction
+from assay.agent.strategies.run_tools import VIEW_IMAGE, run_tools
 from assay.agent.target_files import may_change
 from assay.contracts.errors import ContextOverflowError, ToolError, WorkspaceError
 from assay.contracts.events import ToolAnswered
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import (
     Message,
+    Picture,
     Reply,
     Request,
     StopReason,
     ToolCall,
+    ToolSpec,
 )
 from assay.contracts.ports import Sandbox, Tool
 from assay.contracts.workspace import Tree
@@ -51,6 +56,12 @@ _ANSWER_CHARS: Final = 2_000
 _NUDGE: Final = (
     "There was nothing to do in that reply. Change files, run something, or say that you are done."
 )
+_CARRY_OUT: Final = "Carry out the plan."
+_PLAN_FIRST: Final = (
+    "Begin your first reply with your plan: at most six numbered lines that name the files to "
+    "change. Start to carry it out in the same reply. The tool `check` runs what decides."
+)
+_IMAGES: Final = "The images that you asked to see:"
 _NOT_DONE: Final = (
     "`done` was ignored, because something else in that reply failed. Correct it, and say it again."
 )
@@ -71,6 +82,8 @@ class _ToolSession:
     tools: dict[str, Tool]
     asked_back: bool
     """Whether the next `blocked` ends the run, because the model has used a tool or was asked."""
+    pictures: tuple[Picture, ...] = ()
+    """Images that the model has asked for and not received yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +101,15 @@ async def work_on(
     """Let the model work until it finishes or has used its replies."""
     deps, steps = context.deps, context.deps.spec.limits.steps
     info = deps.model.info
-    messages = _messages(context, step, tree, feedback)
     async with deps.backend.open_sandbox(deps.limits) as sandbox:
         await write_tree(sandbox, tree)
         tools = {tool.spec.name: tool for tool in deps.tools}
         # After a failed attempt, the model knows what the check says.
         experienced = bool(context.state.attempts)
         session = _ToolSession(context, number, sandbox, tree, tools, experienced)
-        specs = (*edit_specs(), *(tool.spec for tool in deps.tools))
+        tools |= {tool.spec.name: tool for tool in run_tools(context, number, session)}
+        specs = (*edit_specs(), *(tool.spec for tool in tools.values()))
+        messages = _messages(context, step, tree, feedback, specs)
         idle, blocked, cut = 0, "", ""
         for turn in range(1, steps + 1):
             messages = compacted(messages, info)
@@ -113,10 +127,17 @@ async def work_on(
             else:
                 whole = reply.stop_reason is StopReason.ENDED
                 parsed = understand_text(reply.message.text, tools=frozenset(tools), ended=whole)
+            planned = turn == number == 1 and _state_plan(context, reply)
             answered = await _answer(session, parsed, turn)
-            told = _told(reply, parsed, answered.texts, steps - turn)
+            nudge = _CARRY_OUT if planned else _NUDGE
+            told = _told(reply, parsed, answered.texts, nudge, left=steps - turn)
+            if session.pictures:
+                # Not every API accepts images in a tool result. Only the newest ones are sent.
+                messages = tuple(replace(message, pictures=()) for message in messages)
+                told = (*told, replace(user(_IMAGES), pictures=session.pictures))
+                session.pictures = ()
             messages = (*messages, reply.message, *told)
-            idle = 0 if parsed.asks else idle + 1
+            idle = 0 if parsed.asks or planned else idle + 1
             cut = cut_off(reply) if idle else ""
             blocked = answered.blocked
             ended = answered.finished or bool(blocked)
@@ -139,14 +160,18 @@ async def work_on(
 
 
 def _messages(
-    context: StepContext, step: NextAction, tree: Tree, feedback: str
+    context: StepContext,
+    step: NextAction,
+    tree: Tree,
+    feedback: str,
+    specs: tuple[ToolSpec, ...],
 ) -> tuple[Message, ...]:
     state, deps = context.state, context.deps
     earlier = state.attempt(step.base) if step.action == "repair" else None
     if earlier is not None and earlier.context:
         return (*earlier.context, user(feedback))
     native = deps.model.info.tool_calls
-    protocol = "" if native else describe_protocol(tuple(tool.spec for tool in deps.tools))
+    protocol = _PLAN_FIRST if native else describe_protocol(specs)
     tried: list[str] = []
     for attempt in state.attempts if step.action == "fresh" else ():
         failing = [test for report in attempt.reports for test in report.tests if not test.passed]
@@ -191,12 +216,13 @@ async def _answer(session: _ToolSession, parsed: ParsedReply, turn: int) -> _Ans
     return _Answered(texts=texts, finished=finished, blocked=reason)
 
 
-async def _edit(session: _ToolSession, edit: Edit, turn: int) -> tuple[str, bool]:
-    """Apply one edit; return the answer, and whether the edit failed."""
+async def _edit(session: _ToolSession, ask: Edit | Patch, turn: int) -> tuple[str, bool]:
+    """Apply one edit, or a patch as a whole; return the answer, and whether it failed."""
+    edits = ask.edits if isinstance(ask, Patch) else (ask,)
     deps = session.context.deps
     permit = may_change(deps.spec, session.context.state.plan.protected, deps.pristine)
-    result = apply_edits(session.tree, [edit], may_change=permit)
-    summary = str(edit.path)
+    result = apply_edits(session.tree, edits, may_change=permit)
+    summary = ", ".join(dict.fromkeys(str(edit.path) for edit in edits))
     if not isinstance(result, Applied):
         _tell(session, turn, "edit", summary, result.feedback, failed=True)
         return result.feedback, True
@@ -208,7 +234,7 @@ async def _edit(session: _ToolSession, edit: Edit, turn: int) -> tuple[str, bool
         return f"The file could not be written: {error}", True
     session.tree = result.tree
     done = "Changed " + ", ".join(f"`{path}`" for path in result.changed) + "."
-    warning = await _warning(session.context, _words_of(edit), session.number)
+    warning = await _warning(session.context, _words_of(edits), session.number)
     answer = " ".join((done if result.changed else "Nothing to change.", *result.notes))
     answer = f"{warning}{answer}"
     _tell(session, turn, "edit", summary, answer, failed=False)
@@ -219,7 +245,8 @@ async def _use(session: _ToolSession, call: ToolCall, key: str, turn: int) -> tu
     """Return a tool's answer, or the stored one after a resume, and whether the call failed."""
     session.asked_back = True
     journal = session.context.deps.journal
-    kept = await journal.recall(f"answer:{key}")
+    # Images are not in the journal, and reading one again changes nothing.
+    kept = None if call.name == VIEW_IMAGE else await journal.recall(f"answer:{key}")
     if kept is None:
         kept = await _really_use(session, call)
         await journal.keep(f"answer:{key}", kept)
@@ -247,11 +274,14 @@ async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
-def _words_of(edit: Edit) -> str:
-    """Return the code that an edit adds."""
-    if isinstance(edit, DeleteFile):
-        return ""
-    return (edit.text if isinstance(edit, WriteFile) else edit.replace)[:_ACTION_CHARS]
+def _words_of(edits: tuple[Edit, ...]) -> str:
+    """Return the code that edits add."""
+    written = (
+        edit.text if isinstance(edit, WriteFile) else edit.replace
+        for edit in edits
+        if not isinstance(edit, DeleteFile)
+    )
+    return "\n".join(written)[:_ACTION_CHARS]
 
 
 def _words_of_call(call: ToolCall) -> str:
@@ -285,7 +315,18 @@ def _tell(
     )
 
 
-def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> tuple[Message, ...]:
+def _state_plan(context: StepContext, reply: Reply) -> bool:
+    """Emit the plan in the first reply of a model with tools; returns whether there is one."""
+    plan = context.state.plan
+    steps = steps_in(reply.message.text) if context.deps.model.info.tool_calls else ()
+    if steps:
+        context.emit_plan(replace(plan, steps=steps))
+    return bool(steps)
+
+
+def _told(
+    reply: Reply, parsed: ParsedReply, answers: list[str], nudge: str, *, left: int
+) -> tuple[Message, ...]:
     """Return the next messages: an answer to each native call, or one message with all answers."""
     budget = f"({left} replies {ANSWERS_END}"
     cut = cut_off(reply)
@@ -309,8 +350,10 @@ def _told(reply: Reply, parsed: ParsedReply, answers: list[str], left: int) -> t
         if text
     ]
     said.extend(parsed.problems)
-    nudge = [too_long or _NUDGE]
-    return (user("\n\n".join([*(said or nudge), *([too_long] if said and cut else ()), budget])),)
+    answer = said or [too_long or nudge]
+    if said and too_long:
+        answer.append(too_long)
+    return (user("\n\n".join([*answer, budget])),)
 
 
 def _repeats_itself(messages: tuple[Message, ...]) -> bool:

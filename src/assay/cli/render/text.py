@@ -146,7 +146,7 @@ def event_line(event: RunEvent) -> str:  # noqa: C901, PLR0911 - one case per ev
             return f"run {one_line(event.run)} resumes"
         case Planned():
             parts = (
-                f"plan: {count(len(event.steps), 'step')}",
+                f"plan: {count(len(event.steps), 'step')}" if event.steps else "",
                 f"will write {listed(event.targets)}" if event.targets else "",
                 f"decided by {listed(event.checks)}" if event.checks else "",
                 f"{count(len(event.lessons), 'lesson')} recalled" if event.lessons else "",

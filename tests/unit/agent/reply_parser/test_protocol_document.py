@@ -7,7 +7,7 @@ from typing import assert_never
 import pytest
 
 from assay.agent.edits.apply import DeleteFile, ReplaceText, WriteFile
-from assay.agent.reply_parser.parse import Action, Blocked, Finish, understand_text
+from assay.agent.reply_parser.parse import Action, Blocked, Finish, Patch, understand_text
 from assay.contracts.messages import ToolCall
 from assay.tools.workspace import WORKSPACE_TOOLS
 from tests.support.sources import ROOT
@@ -35,6 +35,8 @@ def describe(ask: Action) -> str:
             return "done"
         case Blocked():
             return "blocked"
+        case Patch():
+            return "patch"
         case _:
             assert_never(ask)
 
