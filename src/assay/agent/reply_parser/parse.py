@@ -335,7 +335,7 @@ def edit_specs() -> tuple[ToolSpec, ...]:
         _spec("delete_file", "Delete a file.", {"path": _PATH}),
         _spec(
             "apply_patch",
-            "Change several files at once; if one part does not fit, nothing is changed.",
+            "Change several files together; if one part does not fit, nothing is changed.",
             {"patch": {"type": "string", "description": _PATCH}},
         ),
         _spec("done", "Say that the work is finished. It is then checked independently.", {}),

@@ -331,7 +331,7 @@ def _told(
     budget = f"({left} replies {ANSWERS_END}"
     cut = cut_off(reply)
     too_long = (
-        f"Your reply was {cut}. Write less at once: change parts of a file, or one file."
+        f"Your reply was {cut}. Write less in one reply: change parts of a file, or one file."
         if cut
         else ""
     )

@@ -93,6 +93,7 @@ def test_an_event_is_its_kind_and_its_fields() -> None:
         "lessons": ["str.encode('ascii') raises on accents: pass 'ignore'"],
         "snippets": ["fold_accents"],
         "baseline": "",
+        "instructions": "",
     }
 
 
