@@ -63,6 +63,7 @@ _INFO = ModelInfo(
     tool_calls=False,
     price=Price(input_usd=0.0, output_usd=0.0),
     local=True,
+    small=True,
 )
 
 
@@ -147,7 +148,7 @@ async def measure(attempts: int, *, small: bool) -> list[float]:
             marks.append(time.perf_counter() - clock.others_s)
 
     model = WrongModel()
-    model.info = replace(_INFO, local=small)
+    model.info = replace(_INFO, small=small)
     spec = RunSpec(
         goal="Write answer.py with the answer",
         checks=("grep -q 'ANSWER = 0' answer.py",),

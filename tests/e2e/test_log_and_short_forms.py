@@ -72,7 +72,7 @@ def test_a_state_folder_that_cannot_be_written_costs_the_log_only(tmp_path: Path
 
 def test_the_short_form_of_run_is_carried_out(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
-    script.write_text('{"facts": {"local": true, "tool_calls": false}}\n')
+    script.write_text('{"facts": {"local": true, "small": true, "tool_calls": false}}\n')
 
     done = run("--goal", "write a.py", "--model", f"scripted:{script}-absent", state=tmp_path)
 

@@ -102,6 +102,24 @@ def test_one_request_is_sent_and_what_it_took_is_shown(
     assert set(endpoint.keys) == {SECRET}
 
 
+def test_the_properties_of_a_model_come_with_their_sources(
+    home: dict[str, str], endpoint: ChatEndpoint, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[models."custom:first"]\ncontext_tokens = 100000\n')
+    env = {**home, "ASSAY_BASE_URL": endpoint.base_url, "ASSAY_CONFIG": str(config)}
+
+    shown, read = assay_models(env, "info", "custom"), assay_models(env, "info", "custom", "--json")
+
+    first, *rows = shown.stdout.splitlines()
+    assert (shown.returncode, first) == (ExitCode.ACCEPTED, "custom:first"), shown.stderr
+    assert rows[0].split() == ["context_tokens", "100,000", "settings"]
+    assert rows[-1].split() == ["price", "unknown", "default"]
+    found = json.loads(read.stdout)
+    assert found["properties"]["max_output_tokens"] == {"value": 25_000, "source": "default"}
+    assert endpoint.asked == [], "nothing is asked of the model"
+
+
 def test_auto_can_be_tested_and_says_what_it_took(
     home: dict[str, str], endpoint: ChatEndpoint
 ) -> None:
@@ -137,6 +155,7 @@ def test_the_model_of_the_settings_is_tested_if_none_is_named(
         (("test", "opnai:gpt"), ExitCode.USAGE, "hint: did you mean `openai:gpt`?"),
         (("test", "openai:gpt"), ExitCode.USAGE, "hint: set OPENAI_API_KEY"),
         (("test", "scripted:/no/such"), ExitCode.USAGE, "error: cannot read the script"),
+        (("info", "local"), ExitCode.USAGE, "error: 'local' is no model of a provider or server"),
         (("test", "replay:/no/such"), ExitCode.USAGE, "error: there is no recording"),
         (("test", "ollama"), ExitCode.INFRASTRUCTURE, "error: ollama does not answer at http"),
         (("pull", "nothing"), ExitCode.USAGE, "error: there is no embedded model 'nothing'"),

@@ -69,7 +69,7 @@ def pattern_of(shown: str) -> str:
 
 
 def test_the_session_at_the_top_is_a_real_one(tmp_path: Path) -> None:
-    facts = {"facts": {"local": True, "tool_calls": False}}
+    facts = {"facts": {"local": True, "small": True, "tool_calls": False}}
     script = tmp_path / "script.jsonl"
     usage = {"input_tokens": 306, "output_tokens": 69}
     reply = {"text": f"```python\n{ANSWER}```", "usage": usage}

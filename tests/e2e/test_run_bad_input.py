@@ -27,7 +27,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "script.jsonl"
-    facts = {"facts": {"local": True, "tool_calls": False}}
+    facts = {"facts": {"local": True, "small": True, "tool_calls": False}}
     lines = [facts, {"text": f"```python\n{RIGHT}```"}]
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return f"scripted:{path}"

@@ -19,7 +19,7 @@ TEST = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
 RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a * b\n"
 FORGED = "import os\n\nos._exit(0)\n"
-SMALL = {"facts": {"local": True, "tool_calls": False}}
+SMALL = {"facts": {"local": True, "small": True, "tool_calls": False}}
 
 
 @pytest.fixture

@@ -60,6 +60,7 @@ class CopyingModel:
             tool_calls=False,
             price=None,
             local=True,
+            small=True,
         )
     )
 

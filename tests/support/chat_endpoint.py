@@ -1,7 +1,7 @@
 """A server that lists models and answers every conversation alike, for choosing among servers."""
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +17,8 @@ class ChatEndpoint:
     text: str = "ready"
     listing: bytes | None = None
     """Sent in place of a list of models."""
+    documents: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    """By path, outside of `/v1`; other paths there do not exist."""
     statuses: list[int] = field(default_factory=list[int])
     """What the next conversations are refused with."""
     retry_after: str = "0"
@@ -36,10 +38,12 @@ def serve_chat(*models: str, **more: Any) -> Generator[ChatEndpoint]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            _list_models(self, endpoint)
+            if not _send_document(self, endpoint):
+                _list_models(self, endpoint)
 
         def do_POST(self) -> None:
-            _chat(self, endpoint)
+            if not _send_document(self, endpoint):
+                _chat(self, endpoint)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             del format, args
@@ -55,6 +59,15 @@ def serve_chat(*models: str, **more: Any) -> Generator[ChatEndpoint]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def _send_document(handler: BaseHTTPRequestHandler, endpoint: ChatEndpoint) -> bool:
+    if handler.path.startswith("/v1"):
+        return False
+    handler.rfile.read(int(handler.headers.get("Content-Length", "0")))
+    document = endpoint.documents.get(handler.path)
+    _send(handler, 200 if document else 404, document or b"{}")
+    return True
 
 
 def _list_models(handler: BaseHTTPRequestHandler, endpoint: ChatEndpoint) -> None:

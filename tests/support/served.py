@@ -23,7 +23,7 @@ GOAL = {
     "tests": ["test_calc.py"],
     "files": [{"path": "test_calc.py", "text": TEST}],
 }
-SMALL: dict[str, Any] = {"facts": {"local": True, "tool_calls": False}}
+SMALL: dict[str, Any] = {"facts": {"local": True, "small": True, "tool_calls": False}}
 
 
 def script(path: Path, lines: Sequence[dict[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from assay.runs.runner import start_run
 from assay.settings.load import SandboxSettings, Settings
 
 TEXT_ONLY = {"tool_calls": False}
-SMALL = {"tool_calls": False, "local": True}
+SMALL = {"tool_calls": False, "local": True, "small": True}
 
 Line = str | dict[str, Any]
 

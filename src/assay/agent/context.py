@@ -66,8 +66,8 @@ class RunDeps:
 
     @property
     def small(self) -> bool:
-        """Whether the model is local: such models gain more from new samples than from repairs."""
-        return self.model.info.local
+        """Whether the model is small: such models gain more from new samples than from repairs."""
+        return self.model.info.small
 
 
 @dataclass(slots=True, kw_only=True)

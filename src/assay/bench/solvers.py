@@ -36,6 +36,7 @@ _INFO: Final = ModelInfo(
     tool_calls=False,
     price=Price(input_usd=0.0, output_usd=0.0),
     local=True,
+    small=True,
 )
 
 Solver = Callable[[Exercise, Path], AbstractAsyncContextManager[Model]]

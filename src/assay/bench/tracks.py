@@ -166,7 +166,7 @@ class TrackRun:
             reply = await self.model.reply(
                 Request(
                     messages=tuple(messages),
-                    max_output_tokens=_LOCAL_OUTPUT_TOKENS if info.local else None,
+                    max_output_tokens=_LOCAL_OUTPUT_TOKENS if info.small else None,
                     temperature=0.0,
                     prefill=prefill,
                     stop=("\n```",) if prefill else (),

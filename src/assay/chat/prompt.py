@@ -49,7 +49,7 @@ def opening(
     calls. `instructions` of the client application go into the system message.
     """
     *turns, now = history.turns
-    told_first = _system(history, small=info.local, by_calls=by_calls)
+    told_first = _system(history, small=info.small, by_calls=by_calls)
     if instructions:
         told_first += f"\n\n# Instructions of the application\n{instructions}"
     first = system(told_first)
@@ -64,7 +64,7 @@ def opening(
         told.append(messages)
         turns.pop()
     recent = tuple(message for messages in reversed(told) for message in messages)
-    example = _EXAMPLE if info.local and not by_calls else ()
+    example = _EXAMPLE if info.small and not by_calls else ()
     earlier = _in_short(turns, max_chars=max(room, _LINE_CHARS * 2))
     return (first, *example, *earlier, *recent, user(now.message))
 

@@ -128,7 +128,7 @@ def takes_calls(info: ModelInfo, form: CellForm) -> bool:
     """Whether the model runs cells by tool calls; otherwise it writes them into its text."""
     if form != "auto":
         return form == "calls"
-    return info.tool_calls and not info.local and not info.cells_in_text
+    return info.tool_calls and not info.small and not info.cells_in_text
 
 
 def code_of(call: ToolCall) -> str:

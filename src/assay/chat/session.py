@@ -346,7 +346,7 @@ class ChatSession:
         request = Request(
             messages=compacted(turn.messages, info),
             tools=(CELL_TOOL, *tools) if self._by_calls else tools,
-            temperature=0.0 if info.local else None,
+            temperature=0.0 if info.small else None,
             prefill=CELL_BEGINS if info.supports_prefill and turn.mending else "",
         )
         turn.step += 1
@@ -363,7 +363,7 @@ class ChatSession:
             usage = Usage()  # reported only once, with the first
         failed = any(cell.failed for cell in cells)
         observations = [cell.observation for cell in cells]
-        seen = observed(observations, failed=failed, small=self.model.info.local)
+        seen = observed(observations, failed=failed, small=self.model.info.small)
         seen = replace(seen, pictures=self._take_pictures(turn))
         return (seen, *self._after_cells(turn, cells))
 
@@ -401,7 +401,7 @@ class ChatSession:
         repeated = cells[-1].code == turn.last_code and not turn.failures
         turn.last_code = cells[-1].code
         turn.failures = turn.failures + 1 if failed else 0
-        turn.mending = self.model.info.local and failed
+        turn.mending = self.model.info.small and failed
         if turn.failures > self.settings.repairs:
             turn.mending = False
             return (user(_STUCK),)

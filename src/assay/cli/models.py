@@ -8,12 +8,13 @@ import click
 
 from assay.cli.options import JSON_ARRAY, JSON_OBJECT, to_json
 from assay.cli.terminal import open_progress
-from assay.contracts.errors import ExitCode
-from assay.contracts.messages import Message, Reply, Request
+from assay.contracts.errors import ExitCode, UsageError
+from assay.contracts.messages import Message, Price, Reply, Request
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from assay.models.catalogue import DescribedModel
     from assay.models.local.weights import Weights
     from assay.models.open import OpenOptions
     from assay.models.resolve import Availability
@@ -117,6 +118,78 @@ async def _pull(
     here = await store.find(weights)
     path = here or await pull_weights(weights, store, opening)
     return weights, path, here is None
+
+
+@command.command()
+@click.argument("name", default="")
+@JSON_OBJECT
+def info(name: str, *, as_json: bool) -> None:
+    """Show the properties of the model NAME, or of the one of the settings.
+
+    NAME is PROVIDER[:MODEL]. Each property comes with its source. Assay asks servers on this
+    machine and your own endpoint for them, and sends nothing to a provider. Set them under
+    [models."PROVIDER:MODEL"].
+    """
+    import anyio
+
+    settings = _settings()
+    model, described = anyio.run(_describe, name or settings.default, settings)
+    found = described.info
+    values = {
+        "context_tokens": found.context_tokens,
+        "max_output_tokens": found.max_output_tokens,
+        "reasoning_effort": found.reasoning_effort,
+        "tool_calls": found.tool_calls,
+        "vision": found.sees_pictures,
+        "small": found.small,
+        "price": found.price,
+    }
+    if as_json:
+        properties = {
+            name: {"value": value, "source": described.sources[name]}
+            for name, value in values.items()
+        }
+        click.echo(to_json({"name": model, "properties": properties}))
+        return
+    from rich.table import Table
+
+    from assay.cli.render.view import open_console
+
+    table = Table.grid(padding=(0, 2))
+    for property_name, value in values.items():
+        table.add_row(property_name, _shown(value), described.sources[property_name])
+    console = open_console()
+    console.print(model, markup=False, soft_wrap=True)
+    console.print(table)
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "unknown"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case Price():
+            return f"${value.input_usd:g} in, ${value.output_usd:g} out per million tokens"
+        case _:
+            return str(value)
+
+
+async def _describe(name: str, settings: "ModelSettings") -> tuple[str, "DescribedModel"]:
+    from assay.models.open import describe_at
+    from assay.models.resolve import choose, parse_name
+
+    chosen = parse_name(name, settings)
+    if chosen.kind == "auto":
+        chosen = parse_name((await choose(settings)).name, settings)
+    if chosen.provider is None:
+        raise UsageError(
+            f"{name!r} is no model of a provider or server", hint="write PROVIDER or PROVIDER:MODEL"
+        )
+    model, described = await describe_at(chosen.provider, chosen.rest, settings)
+    return f"{chosen.provider.name}:{model}", described
 
 
 @command.command()

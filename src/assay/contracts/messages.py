@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-USUAL_OUTPUT_TOKENS: Final = 16_384
-"""Default cap on the tokens of a reply: enough for reasoning, with a limited cost."""
 _CONTEXT_PER_REPLY: Final = 4
 """Leaves three quarters of a small context for the messages."""
 
 Role = Literal["system", "user", "assistant", "tool"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model reasons before it answers. Not every model knows every one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Request:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
-    """None: a sufficient cap for this model, see `ModelInfo.output_limit`."""
+    """None: what the model can write, see `ModelInfo.output_limit`."""
     temperature: float | None = None
     """None leaves it to the model's own default."""
     seed: int | None = None
@@ -161,14 +161,18 @@ class ModelInfo:
     supports_json_schema: bool = False
     supports_seed: bool = False
     local: bool = False
-    """Runs on this machine: small, free, and better at independent samples than at repairs."""
+    """Runs on this machine, and so is free."""
+    small: bool = False
+    """Has few parameters: better at independent samples than at repairs, plans and tools."""
     sees_pictures: bool = False
     """Whether it accepts images."""
+    reasoning_effort: ReasoningEffort | None = None
+    """None leaves it to the model's own default."""
     cells_in_text: bool = False
     """Writes the cells of a session into its text, even if it makes native tool calls."""
 
     def output_limit(self, request: Request) -> int:
         """Return the token cap of a reply: the requested one, within what the model can write."""
-        usual = min(USUAL_OUTPUT_TOKENS, self.context_tokens // _CONTEXT_PER_REPLY)
+        usual = self.context_tokens // _CONTEXT_PER_REPLY
         asked = usual if request.max_output_tokens is None else request.max_output_tokens
         return max(min(asked, self.max_output_tokens), 1)

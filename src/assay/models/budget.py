@@ -25,6 +25,8 @@ _BYTES_PER_TOKEN: Final = 3
 """UTF-8 bytes. Text and code have about four per token, so the estimate is rather too high."""
 _LEAST_OUTPUT_TOKENS: Final = 1024
 """A reply with a lower limit would break off, so the call is not made."""
+_USUAL_OUTPUT_TOKENS: Final = 16_384
+"""Enough for reasoning and a reply."""
 _TOKENS_PER_PICTURE: Final = 2_000
 """More than a figure of the usual size needs at any provider."""
 _TOKENS_PER_PART: Final = 16
@@ -120,16 +122,18 @@ class Budget:
 
     def _output_tokens(self, request: Request, info: ModelInfo, input_tokens: int) -> int:
         """Return the limit of the reply; without a requested one, the remaining budget counts."""
-        limit = info.output_limit(request)
+        # A server rejects a request whose input and reply exceed the context together.
+        room = max(info.context_tokens - input_tokens, _LEAST_OUTPUT_TOKENS)
+        limit = min(info.output_limit(request), room)
         if request.max_output_tokens is not None:
             return limit
         affordable = [limit]
         if (tokens := self._tokens_left()) is not None:
-            affordable.append(tokens - input_tokens)
+            affordable.append(_share(tokens - input_tokens))
         if (usd := self._usd_left()) is not None and info.price and info.price.output_usd:
             read = Fraction(str(info.price.input_usd)) * input_tokens
             left = (usd * 10**6 - read) / Fraction(str(info.price.output_usd))
-            affordable.append(math.floor(left) - 1)  # costs are computed with floats
+            affordable.append(_share(math.floor(left) - 1))  # costs are computed with floats
         return max(min(affordable), min(limit, _LEAST_OUTPUT_TOKENS))
 
     def _calls_left(self) -> int | None:
@@ -170,7 +174,7 @@ class Budget:
         if wanted is None:
             raise BudgetExceededError(
                 f"no price is known for {name!r}, so a cap in dollars cannot be kept",
-                hint=f'give a price in the settings, under [models.prices."{name}"], '
+                hint=f'give a price in the settings, under [models."{name}".price], '
                 "or cap tokens or calls instead",
             )
         if wanted > left:
@@ -217,6 +221,14 @@ class MeteredModel(WrappedModel):
             # Cancelled, or an undocumented error: the provider may have answered.
             self._meter.settle(reservation, used)
         return replace(reply, usage=used)
+
+
+def _share(left: int) -> int:
+    """Return the part of the remaining output tokens that one reply may reserve.
+
+    A model that may write much must not take all of it from the calls beside it.
+    """
+    return max(left // 2, min(left, _USUAL_OUTPUT_TOKENS))
 
 
 def estimate_input_tokens(request: Request) -> int:

@@ -4,16 +4,17 @@ The data are in `catalogue.toml`; prices, and the context sizes of models that h
 the package genai-prices, which other people maintain.
 """
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import EntryPoint
 from importlib.resources import files
 from pkgutil import resolve_name
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,7 +22,8 @@ from assay.contracts.errors import UsageError, require
 from assay.contracts.extensions import declared_by, find_extensions, load_extension
 from assay.contracts.messages import ModelInfo, Price
 from assay.contracts.ports import Model
-from assay.settings.load import KEY_VARIABLES, key_variable_of
+from assay.models.served import ServedModel
+from assay.settings.load import KEY_VARIABLES, NamedModelSettings, key_variable_of
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo as ListedModel
@@ -42,7 +44,15 @@ MaxTokensName = Literal["max_tokens", "max_completion_tokens"]
 _FREE_MODEL: Final = ":free"
 """The suffix of free models at OpenRouter and similar providers."""
 FREE = Price(input_usd=0.0, output_usd=0.0)
-NO_OVERRIDES: Mapping[str, Price] = MappingProxyType({})
+_SMALL_BELOW: Final = 10 * 10**9
+"""Parameters. Models below this repair their code less well than they write it anew."""
+_CONTEXT_PER_UNKNOWN_REPLY: Final = 4
+_PARAMETERS: Final = re.compile(
+    r"(?<![a-z0-9.])(?:(\d+)x|e)?(\d+(?:\.\d+)?)(b|(?<=\d{3})m)(?![a-z0-9])"
+)
+"""Not the active parameters of a mixture of experts (`a35b`), and no context sizes (`1m`)."""
+
+Value = TypeVar("Value")
 
 
 class _Strict(BaseModel):
@@ -102,6 +112,8 @@ class Quirks(_Strict):
 
     takes_temperature: bool = True
     takes_stop: bool = True
+    reasoning: Literal["effort", "budget"] = "effort"
+    """Whether the API takes an effort, or a number of tokens, for the reasoning of this model."""
 
 
 class _Family(Quirks):
@@ -115,8 +127,8 @@ class _Family(Quirks):
 
 
 class _Unknown(_Strict):
-    hosted: _Family
-    local: _Family
+    small: _Family
+    other: _Family
 
 
 class _Catalogue(_Strict):
@@ -182,36 +194,143 @@ def quirks_for(model: str) -> Quirks:
     return Quirks(
         takes_temperature=family is None or family.takes_temperature,
         takes_stop=family is None or family.takes_stop,
+        reasoning="effort" if family is None else family.reasoning,
     )
 
 
+Source = Literal["settings", "server", "catalogue", "price list", "name", "default"]
+"""Where a property of a model comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedModel:
+    """The properties of a model, and where each one comes from."""
+
+    info: ModelInfo
+    sources: Mapping[str, Source]
+    """By the name of the setting."""
+
+
 def model_info(
-    provider: Provider, model: str, *, price_overrides: Mapping[str, Price] = NO_OVERRIDES
+    provider: Provider,
+    model: str,
+    *,
+    own: NamedModelSettings | None = None,
+    served: ServedModel | None = None,
 ) -> ModelInfo:
+    """Return the properties of a model at a provider."""
+    return describe_model(provider, model, own=own, served=served).info
+
+
+def describe_model(
+    provider: Provider,
+    model: str,
+    *,
+    own: NamedModelSettings | None = None,
+    served: ServedModel | None = None,
+) -> DescribedModel:
     """Collect the properties of a model at a provider.
 
-    `price_overrides` has prices by `provider:model` or by `model`, and takes precedence.
+    The user's own settings win. Then come what the server reports, the price list, the catalogue,
+    and the number of parameters in the name.
     """
-    unknown = _catalogue().unknown.local if provider.local else _catalogue().unknown.hosted
-    family = _family_of(model) or unknown
+    own, served = own or NamedModelSettings(), served or ServedModel(name=model)
     listed = _listed(provider.prices, model) if provider.prices else None
-    price, flat_until = _price_of(provider, model, price_overrides, listed)
-    # The price list has sizes too, per model; the size of a family is for all others.
-    context_tokens = (listed and listed.context_window) or family.context_tokens
-    prefill, schema = provider.supports_prefill, provider.supports_json_schema
-    return ModelInfo(
+    price, price_source, flat_until = _price_of(provider, model, own, listed)
+    known = _family_of(model) or _family_of(served.base_name)
+    small, small_source = _first_known(
+        ("settings", own.small),
+        ("server", _is_small(served.parameters)),
+        ("name", _is_small(parameters_in(model) or parameters_in(served.base_name))),
+        ("catalogue" if known else "default", False),
+    )
+    unknown = _catalogue().unknown.small if small else _catalogue().unknown.other
+    family, family_source = (known, "catalogue") if known else (unknown, "default")
+    size, size_source = _first_known(
+        ("settings", own.context_tokens),
+        ("server", served.context_tokens),
         # Some providers charge more per token for longer requests, and a price here is one number.
-        context_tokens=min(context_tokens, flat_until or context_tokens),
-        max_output_tokens=min(family.max_output_tokens, context_tokens),
-        tool_calls=family.tool_calls,
+        (
+            "price list",
+            _smallest(listed.context_window, flat_until)
+            if listed and listed.context_window
+            else None,
+        ),
+        (family_source, _smallest(family.context_tokens, flat_until)),
+    )
+    # A server without a catalogue entry has no other limit than its context.
+    usual = family.max_output_tokens if known else size // _CONTEXT_PER_UNKNOWN_REPLY
+    most, most_source = _first_known(
+        ("settings", own.max_output_tokens),
+        ("server", served.max_output_tokens),
+        (family_source, usual),
+    )
+    calls, calls_source = _first_known(
+        ("settings", own.tool_calls),
+        # Some models of servers that accept tools write their calls as plain text.
+        ("catalogue", False if known and not known.tool_calls else None),
+        ("server", served.tool_calls),
+        (family_source, family.tool_calls),
+    )
+    sees, sees_source = _first_known(
+        ("settings", own.vision),
+        ("server", served.sees_pictures),
+        (family_source, family.sees_pictures),
+    )
+    schema = provider.supports_json_schema
+    info = ModelInfo(
+        context_tokens=size,
+        max_output_tokens=min(most, size),
+        tool_calls=calls,
         price=price,
-        supports_prefill=family.supports_prefill if prefill is None else prefill,
+        supports_prefill=_accepts_prefill(provider, family, own),
         supports_json_schema=family.supports_json_schema if schema is None else schema,
         # Models without a choice of temperature do not accept a seed either.
         supports_seed=provider.supports_seed and family.takes_temperature,
         local=provider.local,
-        sees_pictures=family.sees_pictures,
+        small=small,
+        sees_pictures=sees,
+        reasoning_effort=own.reasoning_effort,
     )
+    sources: dict[str, Source] = {
+        "context_tokens": size_source,
+        "max_output_tokens": most_source,
+        "tool_calls": calls_source,
+        "vision": sees_source,
+        "reasoning_effort": "settings" if own.reasoning_effort else "default",
+        "small": small_source,
+        "price": price_source,
+    }
+    return DescribedModel(info=info, sources=sources)
+
+
+def _accepts_prefill(provider: Provider, family: _Family, own: NamedModelSettings) -> bool:
+    if provider.wire == "anthropic" and own.reasoning_effort not in {None, "none"}:
+        return False  # the API accepts no beginning of a reply with thoughts
+    supported = provider.supports_prefill
+    return family.supports_prefill if supported is None else supported
+
+
+def _is_small(parameters: int | None) -> bool | None:
+    return None if parameters is None else parameters < _SMALL_BELOW
+
+
+def _first_known(*options: tuple[Source, Value | None]) -> tuple[Value, Source]:
+    """Return the first value that is not None; the last option has one."""
+    return next((value, source) for source, value in options if value is not None)
+
+
+def _smallest(*sizes: int | None) -> int | None:
+    return min((size for size in sizes if size), default=None)
+
+
+def parameters_in(name: str) -> int | None:
+    """Return the number of parameters in a name: `qwen3:8b`, `mixtral-8x7b`, `480b-a35b`."""
+    found = [
+        int(float(size) * int(experts or 1) * (10**9 if unit == "b" else 10**6))
+        for experts, size, unit in _PARAMETERS.findall(name.lower())
+    ]
+    return max(found, default=None)
 
 
 def _family_of(model: str) -> _Family | None:
@@ -230,18 +349,17 @@ def _comparable(model: str) -> str:
 
 
 def _price_of(
-    provider: Provider, model: str, overrides: Mapping[str, Price], listed: "ListedModel | None"
-) -> tuple[Price | None, int | None]:
-    """Return the price, and up to how many tokens it applies if limited."""
-    for name in (f"{provider.name}:{model}", model):
-        if name in overrides:
-            return overrides[name], None
+    provider: Provider, model: str, own: NamedModelSettings, listed: "ListedModel | None"
+) -> tuple[Price | None, Source, int | None]:
+    """Return the price, its source, and up to how many tokens it applies if limited."""
+    if own.price is not None:
+        return Price(**own.price.model_dump()), "settings", None
     if provider.local or model.endswith(_FREE_MODEL):
-        return FREE, None
+        return FREE, "catalogue", None
     if listed is None:
-        return None, None
+        return None, "default", None
     found = listed.get_prices(datetime.now(UTC))
-    return _to_price(found), _flat_until(found)
+    return _to_price(found), "price list", _flat_until(found)
 
 
 def _listed(provider_id: str, model: str) -> "ListedModel | None":

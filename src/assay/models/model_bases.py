@@ -1,19 +1,35 @@
 """Base classes of models: a model of a provider, and a model around another one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from assay.contracts.errors import AssayError, ModelUnavailableError
-from assay.contracts.messages import ModelInfo, Reply, Request
+from assay.contracts.messages import ModelInfo, ReasoningEffort, Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.catalogue import Provider, quirks_for
 from assay.models.connection import Connection, explain_failure
 from assay.models.stream_builder import ReplyDraft
 
+_REASONING_TOKENS: Final[Mapping[ReasoningEffort, int]] = {
+    "none": 0,
+    "minimal": 1024,
+    "low": 4096,
+    "medium": 16_384,
+    "high": 32_768,
+    "xhigh": 65_536,
+    "max": 131_072,
+}
+"""For APIs that take a number of tokens instead of an effort."""
+
 Client = TypeVar("Client")
 Event = TypeVar("Event")
+
+
+def reasoning_tokens(effort: ReasoningEffort, output_limit: int) -> int:
+    """Return the tokens of a reply that are for reasoning: at most half of the reply."""
+    return min(_REASONING_TOKENS[effort], output_limit // 2)
 
 
 class WrappedModel:

@@ -7,7 +7,7 @@ Each attempt is then a separate call with its own reservation.
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
@@ -17,7 +17,7 @@ from assay.contracts.errors import ModelUnavailableError, UsageError
 from assay.contracts.messages import Reply, Request
 from assay.contracts.ports import Model, OnText, ignore_text
 from assay.models.budget import Budget, Caps, MeteredModel
-from assay.models.catalogue import Provider, model_info
+from assay.models.catalogue import DescribedModel, Provider, describe_model
 from assay.models.connection import Connection
 from assay.models.local.download import WeightsStore
 from assay.models.local.weights import OnProgress, Weights, ignore_progress, weights_named
@@ -32,17 +32,15 @@ from assay.models.recording import (
 from assay.models.resolve import (
     CUSTOM,
     ResolvedModel,
-    ServedModel,
     check_engine,
     check_installed,
     choose,
     connection_to,
-    list_models,
     parse_name,
-    price_overrides,
     weights_store,
 )
 from assay.models.scripted import ScriptedModel, load_script
+from assay.models.served import ServedModel, add_details, list_models
 from assay.settings.load import BudgetSettings, ModelSettings, expand_home
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -204,7 +202,7 @@ async def _open(
             async with await _open_embedded(chosen.rest, settings, opening) as model:
                 yield model
         case "provider":
-            async with await _open_provider(chosen, settings) as model:
+            async with await _open_provider(chosen, settings, opening) as model:
                 yield model
         case "auto":
             raise AssertionError("what auto means was chosen before")
@@ -213,22 +211,49 @@ async def _open(
 
 
 async def _open_provider(
-    chosen: ResolvedModel, settings: ModelSettings
+    chosen: ResolvedModel, settings: ModelSettings, opening: OpenOptions
 ) -> AbstractAsyncContextManager[Model]:
     provider = chosen.provider
     assert provider is not None  # noqa: S101 - for the type checker; this kind has one
     check_installed(provider)
     connection = connection_to(provider, settings)
-    model = chosen.rest or provider.default_model
-    context_tokens = None
+    model, described = await describe_at(provider, chosen.rest, settings)
+    if notice := _notice_of_defaults(f"{provider.name}:{model}", described):
+        opening.on_notice(notice)
+    return provider.load()(provider, model, info=described.info, connection=connection)
+
+
+async def describe_at(
+    provider: Provider, name: str, settings: ModelSettings
+) -> tuple[str, DescribedModel]:
+    """Return the name of a model at a provider, and its properties; asks only servers for them.
+
+    Without a name, it is the provider's default model, or the first one of a server.
+
+    Raises:
+        UsageError: If a key is missing, or the server has no model.
+        ModelUnavailableError: If the server does not answer, and no name is given.
+    """
+    connection = connection_to(provider, settings)
+    model = name or provider.default_model
+    served = ServedModel(name=model)
     if provider.local or provider.name == CUSTOM:
         served = await _served(provider, connection, model)
-        model, context_tokens = served.name, served.context_tokens
-    info = model_info(provider, model, price_overrides=price_overrides(settings))
-    if context_tokens is not None:
-        most = min(info.max_output_tokens, context_tokens)
-        info = replace(info, context_tokens=context_tokens, max_output_tokens=most)
-    return provider.load()(provider, model, info=info, connection=connection)
+        served = await add_details(provider.name, connection, served, timeout_s=_TIMEOUT_S)
+        model = served.name
+    own = settings.named.get(f"{provider.name}:{model}") or settings.named.get(model)
+    return model, describe_model(provider, model, own=own, served=served)
+
+
+def _notice_of_defaults(name: str, described: DescribedModel) -> str:
+    """Name the sizes that nothing says, and the setting for them; empty if all are known."""
+    if described.sources["context_tokens"] != "default":
+        return ""
+    info = described.info
+    return (
+        f"the size of {name} is not known: Assay assumes a context of {info.context_tokens} tokens "
+        f'and replies of {info.max_output_tokens}; set context_tokens under [models."{name}"]'
+    )
 
 
 async def _served(provider: Provider, connection: Connection, name: str) -> ServedModel:

@@ -1,94 +1,26 @@
 """Resolution of model names: available models, reasons for unavailable ones, and `auto`.
 
-Models of OpenAI-compatible servers are discovered with a short timeout.
+Servers are asked for their models with a short timeout.
 """
 
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, cast
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import anyio
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import SecretStr
 
 from assay.contracts.distribution import missing_extras
 from assay.contracts.errors import MissingExtraError, UsageError
-from assay.contracts.messages import Price
 from assay.models.catalogue import Provider, installed_providers, load_installed, providers
-from assay.models.connection import Connection, build_http_client
+from assay.models.connection import Connection
 from assay.models.local.download import PipSurroundings, WeightsStore
 from assay.models.local.weights import Weights, known_weights, weights_named
+from assay.models.served import list_models
 from assay.settings.load import ModelSettings, credentials_file, expand_home
 from assay.text.formatting import count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """A model of a server."""
-
-    name: str
-    context_tokens: int | None = None
-    """The server's context size, which may be below the model's; None if unknown."""
-
-
-SURVEY_HEADER: Final = "X-Assay-Survey"
-"""Tells another Assay service not to query further servers."""
-_OURSELVES: Final = "assay"
-
-
-class _Listed(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    id: str
-    owned_by: object = None
-    # Names of context sizes in vLLM and llama.cpp. Other servers may use these names differently.
-    max_model_len: object = None
-    meta: object = None
-
-    def as_served(self) -> ServedModel:
-        meta: object = self.meta
-        known = cast("dict[str, object]", meta) if isinstance(meta, dict) else {}
-        sizes = (self.max_model_len, known.get("n_ctx"))
-        usable = (size for size in sizes if isinstance(size, int) and size > 0)
-        return ServedModel(name=self.id, context_tokens=next(usable, None))
-
-
-class _Listing(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    data: list[_Listed] | None
-
-
-async def list_models(
-    connection: Connection, *, timeout_s: float
-) -> tuple[ServedModel, ...] | None:
-    """Return the text models; None if no such server answers.
-
-    Another program may use the port: only an answer in the right format counts. An answer of an
-    Assay service does not count, because it would query a model itself.
-    """
-    import httpx2
-
-    key = connection.api_key.get_secret_value()
-    headers = {SURVEY_HEADER: "1"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    address = connection.base_url.rstrip("/") + "/models"
-    async with build_http_client(connection) as client:
-        with anyio.move_on_after(timeout_s):
-            try:
-                answer = await client.get(address, headers=headers)
-                if not answer.is_success:
-                    return None
-                listed = _Listing.model_validate_json(answer.content).data or []
-            except (httpx2.HTTPError, httpx2.InvalidURL, ValidationError):
-                return None
-            if any(model.owned_by == _OURSELVES for model in listed):
-                return None
-            return tuple(model.as_served() for model in listed if "embed" not in model.id.lower())
-    return None
-
 
 Kind = Literal["auto", "local", "scripted", "replay", "replay-lenient", "provider"]
 
@@ -299,11 +231,6 @@ def check_engine() -> None:
     """Raise `MissingExtraError` if the engine of the embedded model is not installed."""
     if missing_extras((_LOCAL,)):
         raise MissingExtraError("the embedded model", extra=_LOCAL)
-
-
-def price_overrides(settings: ModelSettings) -> dict[str, Price]:
-    """Return the prices in the settings."""
-    return {name: Price(**price.model_dump()) for name, price in settings.prices.items()}
 
 
 def weights_store(settings: ModelSettings) -> WeightsStore:

@@ -86,7 +86,7 @@ def resolve_request(request: RunRequest, tree: Tree) -> RunRequest:
 def spec_of(request: RunRequest, info: ModelInfo) -> RunSpec:
     """Return the spec of a resolved request for this model."""
     limits = request.limits
-    if request.attempts_left_open and info.local:
+    if request.attempts_left_open and info.small:
         limits = replace(limits, attempts=_LOCAL_ATTEMPTS)
     return RunSpec(
         goal=request.goal,

@@ -28,11 +28,15 @@ from assay.settings.executor import (
 )
 from assay.settings.project_env import ProjectEnv, read_project_env
 from assay.settings.sections import (
+    MODELS_OF_FILES,
+    BudgetSettings,
     ChatSettings,
     DockerSettings,
     E2BSettings,
     McpSettings,
     MemorySettings,
+    NamedModels,
+    NamedModelSettings,
     ScreeningSettings,
     ServeSettings,
     ToolSettings,
@@ -47,7 +51,6 @@ from assay.settings.types import (
     Section,
     StrList,
     StrLists,
-    Usd,
 )
 
 _PREFIX = "ASSAY_"
@@ -98,8 +101,6 @@ _OF_PROJECTS: Final = frozenset(
 """Settings that a project's `.env` may have, in addition to keys and ASSAY_BASE_URL. None of them
 controls isolation, screening, limits, caps, storage, or an address that gets the user's keys."""
 _MODEL: Final = "ASSAY_MODELS__DEFAULT"
-_OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
-"""Models that are loaded from files: an untrusted project must not select one."""
 _BASE_URL: Final = "ASSAY_BASE_URL"
 _OWN_KEY: Final = "ASSAY_API_KEY"
 _TOP_VARIABLES: Final = {"ASSAY_CONFIG_DIR": "config_dir", "ASSAY_STATE_DIR": "state_dir"}
@@ -206,26 +207,8 @@ class SandboxSettings(Section):
     e2b: E2BSettings = Field(default_factory=E2BSettings)
 
 
-class BudgetSettings(Section):
-    """Total caps of a run; unset is no cap."""
-
-    usd: Usd | None = None
-    tokens: Positive | None = None
-    """Input and output tokens together."""
-    calls: Positive | None = None
-
-
-class PriceSettings(Section):
-    """US dollars per million tokens."""
-
-    input_usd: Usd
-    output_usd: Usd
-    cached_input_usd: Usd | None = None
-    """Unset: the same as other input."""
-
-
-class ModelSettings(Section):
-    """The default model, and access to providers."""
+class ModelSettings(NamedModels):
+    """The default model, access to providers, and properties of single models."""
 
     default: Annotated[str, Field(min_length=1)] = "auto"
     base_url: HttpUrl | None = None
@@ -243,8 +226,6 @@ class ModelSettings(Section):
     base_urls: Mapping[str, HttpUrl] = Field(default_factory=dict[str, HttpUrl])
     """By provider, if its address is not the usual one."""
     budget: BudgetSettings = Field(default_factory=BudgetSettings)
-    prices: Mapping[str, PriceSettings] = Field(default_factory=dict[str, PriceSettings])
-    """By `provider:model`, if its price is unknown or wrong."""
     pip_environment: Mapping[str, str] = Field(
         default_factory=_pip_environment, repr=False, exclude=True
     )
@@ -257,7 +238,7 @@ class AgentSettings(Section):
     """Defaults for runs."""
 
     attempts: Positive | None = None
-    """Maximum number of attempts. Unset: 8, or 16 for a model that runs on this machine."""
+    """Maximum number of attempts. Unset: 8, or 16 for a small model."""
     timeout_s: Seconds = 1800.0
     """For a whole run."""
     check_timeout_s: Seconds = 180.0
@@ -354,7 +335,7 @@ def project_notice(project: Path) -> str:
 def _project_env(project: Path) -> ProjectEnv:
     found = read_project_env(project, {*_all_keys(), _BASE_URL, *_OF_PROJECTS})
     provider, named, _ = found.values.get(_MODEL, "").partition(":")
-    if named and provider in _OF_FILES:
+    if named and provider in MODELS_OF_FILES:
         values = {name: value for name, value in found.values.items() if name != _MODEL}
         return ProjectEnv(values=values, ignored=(*found.ignored, _MODEL))
     return found
@@ -405,7 +386,10 @@ def _with_fetched_programs(settings: Settings) -> Settings:
 
 def _explained(error: ValidationError) -> UsageError:
     first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
+    name = _name_of(first["loc"])
+    if first["type"] == "extra_forbidden" and name.startswith('models."'):
+        known = ", ".join(NamedModelSettings.model_fields)
+        return UsageError(f"there is no setting {name!r}", hint=f"a model has: {known}")
     if first["type"] == "extra_forbidden":
         return UsageError(f"there is no setting {name!r}", hint="see docs/reference/settings.md")
     told = first["msg"].removeprefix("Value error, ").lower()
@@ -415,6 +399,17 @@ def _explained(error: ValidationError) -> UsageError:
     if _NEVER_QUOTED.intersection(first["loc"]) or isinstance(first["input"], Mapping):
         return UsageError(f"setting {name}: {told}", hint=hint)
     return UsageError(f"setting {name}: {told}, not {first['input']!r}", hint=hint)
+
+
+def _name_of(location: tuple[int | str, ...]) -> str:
+    """Return the name of a setting as users write it: `models."vllm:m".small`."""
+    match location:
+        case ("models", "named", str() as model, *rest):
+            return ".".join(("models", f'"{model}"', *map(str, rest)))
+        case ("models", "named"):
+            return "models"
+        case _:
+            return ".".join(map(str, location))
 
 
 def settings_file() -> Path:

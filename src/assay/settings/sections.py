@@ -1,14 +1,22 @@
-"""Settings by section: sessions, MCP, tools, screening, failure memory, sandboxes and server.
+"""Settings by section: models, sessions, MCP, tools, screening, memory, sandboxes and server.
 
 The sandbox sections are Docker and E2B. The server section has address, storage, models and quotas.
 """
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, cast
 
-from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
+from assay.contracts.messages import ReasoningEffort
 from assay.settings.types import HttpUrl, Packages, Positive, Seconds, Section, StrList, Usd
 
 Approval = Literal["allow", "ask", "deny"]
@@ -101,6 +109,72 @@ class MemorySettings(Section):
     of a downloaded model, runs on this machine."""
     embedding_url: HttpUrl | None = None
     """An OpenAI-compatible endpoint; unset: `models.base_url`."""
+
+
+MODELS_OF_FILES: Final = frozenset({"local", "scripted", "replay", "replay-lenient"})
+"""Models that are loaded from files: an untrusted project must not select one."""
+
+
+class BudgetSettings(Section):
+    """Total caps of a run; unset is no cap."""
+
+    usd: Usd | None = None
+    tokens: Positive | None = None
+    """Input and output tokens together."""
+    calls: Positive | None = None
+
+
+class PriceSettings(Section):
+    """US dollars per million tokens of one model."""
+
+    input_usd: Usd
+    output_usd: Usd
+    cached_input_usd: Usd | None = None
+    """Unset: the same as other input."""
+
+
+class NamedModelSettings(Section):
+    """Properties of one model. They win over the catalogue and over what its server reports."""
+
+    context_tokens: Positive | None = None
+    max_output_tokens: Positive | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    """How much the model reasons before it answers; unset: the model's own default."""
+    tool_calls: bool | None = None
+    """Whether it makes native tool calls."""
+    vision: bool | None = None
+    """Whether it accepts images."""
+    small: bool | None = None
+    """Whether it gets the short prompts for small models."""
+    price: PriceSettings | None = None
+
+
+class NamedModels(Section):
+    """The settings of single models."""
+
+    named: Mapping[str, NamedModelSettings] = Field(default_factory=dict[str, NamedModelSettings])
+    """By `PROVIDER:MODEL`; in the file, a table `[models."PROVIDER:MODEL"]`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect(cls, given: object) -> object:
+        """Move the tables of single models, whose names have a colon, into one mapping."""
+        if not isinstance(given, Mapping):
+            return given
+        fields = cast("Mapping[str, Any]", given)
+        named = {name: table for name, table in fields.items() if ":" in name}
+        if not named:
+            return fields
+        others = {name: value for name, value in fields.items() if name not in named}
+        return {**others, "named": {**others.get("named", {}), **named}}
+
+    @field_validator("named")
+    @classmethod
+    def _check(cls, named: Mapping[str, NamedModelSettings]) -> Mapping[str, NamedModelSettings]:
+        for name in named:
+            if name.partition(":")[0] in MODELS_OF_FILES or ":" not in name:
+                raise ValueError(f"{name!r} is no model of a provider or server")
+        return named
 
 
 class ChatSettings(Section):

@@ -182,7 +182,7 @@ async def test_an_unknown_price_with_a_cap_in_dollars_is_refused() -> None:
     with pytest.raises(BudgetExceededError, match="no price is known for 'acme:m1'") as caught:
         await MeteredModel(inner, Budget(Caps(usd=100.0))).reply(ASKED)
 
-    assert '[models.prices."acme:m1"]' in caught.value.hint
+    assert '[models."acme:m1".price]' in caught.value.hint
     assert inner.asked == []
 
 

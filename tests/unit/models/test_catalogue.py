@@ -8,7 +8,18 @@ from genai_prices.data_snapshot import get_snapshot
 
 from assay.contracts.errors import MissingExtraError, UsageError
 from assay.contracts.messages import Price
-from assay.models.catalogue import FREE, Provider, model_info, provider, providers, quirks_for
+from assay.models.catalogue import (
+    FREE,
+    Provider,
+    describe_model,
+    model_info,
+    parameters_in,
+    provider,
+    providers,
+    quirks_for,
+)
+from assay.models.served import ServedModel
+from assay.settings.sections import NamedModelSettings, PriceSettings
 
 HOSTED = [known for known in providers() if not known.local]
 LOCAL = [known for known in providers() if known.local]
@@ -86,15 +97,13 @@ def test_the_price_of_an_unknown_model_is_unknown() -> None:
 
 
 def test_a_price_that_was_given_wins() -> None:
-    mine, other = Price(input_usd=1.0, output_usd=2.0), Price(input_usd=3.0, output_usd=4.0)
+    mine = Price(input_usd=1.0, output_usd=2.0)
     openai = provider("openai")
 
-    by_model = model_info(openai, "gpt-4o", price_overrides={"gpt-4o": mine})
-    by_both = model_info(openai, "gpt-4o", price_overrides={"gpt-4o": mine, "openai:gpt-4o": other})
-    elsewhere = model_info(openai, "gpt-4o", price_overrides={"openrouter:gpt-4o": mine})
+    own = NamedModelSettings(price=PriceSettings(input_usd=1.0, output_usd=2.0))
 
-    assert (by_model.price, by_both.price) == (mine, other)
-    assert elsewhere.price not in {mine, other}
+    assert model_info(openai, "gpt-4o", own=own).price == mine
+    assert model_info(openai, "gpt-4o").price != mine
 
 
 def test_without_the_list_of_prices_none_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +205,12 @@ def test_the_size_that_is_listed_for_a_model_wins_over_that_of_its_family(
 ) -> None:
     known = provider(name)
 
+    own = NamedModelSettings(price=PriceSettings(input_usd=0, output_usd=0))
+
     assert model_info(known, model).context_tokens == context_tokens
-    assert (
-        model_info(known, model, price_overrides={model: FREE}).context_tokens == context_tokens
-    ), "a price of one's own says nothing of the size"
+    assert model_info(known, model, own=own).context_tokens == context_tokens, (
+        "a price of one's own says nothing of the size"
+    )
 
 
 def test_no_model_is_said_to_write_more_than_it_reads() -> None:
@@ -215,3 +226,85 @@ def test_a_seed_is_for_those_who_take_one() -> None:
     assert model_info(provider("openai"), "gpt-4o").supports_seed
     assert not model_info(provider("openai"), "gpt-5").supports_seed
     assert not model_info(provider("anthropic"), "claude-sonnet-4-5").supports_seed
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("qwen3-coder-480b", 480 * 10**9),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 480 * 10**9),
+        ("qwen2.5-coder:1.5b", 15 * 10**8),
+        ("llama-3.1-8b-instant", 8 * 10**9),
+        ("mixtral-8x7b", 56 * 10**9),
+        ("gemma-3n-e4b", 4 * 10**9),
+        ("smollm2:135m", 135 * 10**6),
+        ("gpt-4.1", None),
+        ("qwen2.5-7b-instruct-1m", 7 * 10**9),
+        ("some-model-4bit", None),
+        ("a35b", None),
+    ],
+)
+def test_a_name_gives_the_number_of_parameters(name: str, parameters: int | None) -> None:
+    assert parameters_in(name) == parameters
+
+
+@pytest.mark.parametrize("server", ["vllm", "ollama", "lmstudio", "llamacpp", "openrouter"])
+@pytest.mark.parametrize(
+    ("model", "small"),
+    [("qwen3-coder-480b", False), ("llama-3.1-8b", True), ("some-model", False)],
+)
+def test_a_model_is_small_or_not_wherever_it_runs(server: str, model: str, *, small: bool) -> None:
+    assert model_info(provider(server), model).small is small
+
+
+def test_a_large_model_of_a_server_gets_tools_and_its_own_length() -> None:
+    info = model_info(provider("vllm"), "qwen3-coder-480b")
+
+    assert (info.tool_calls, info.context_tokens, info.max_output_tokens) == (True, 262_144, 65_536)
+
+
+def test_what_a_server_reports_wins_over_the_catalogue() -> None:
+    served = ServedModel(
+        name="mine",
+        base_name="Qwen/Qwen3-8B",
+        context_tokens=40_000,
+        parameters=8 * 10**9,
+        sees_pictures=True,
+    )
+
+    described = describe_model(provider("vllm"), "mine", served=served)
+
+    assert (described.info.context_tokens, described.info.max_output_tokens) == (40_000, 16_384)
+    assert (described.info.small, described.info.sees_pictures) == (True, True)
+    assert described.sources["context_tokens"] == described.sources["small"] == "server"
+    assert described.sources["max_output_tokens"] == "catalogue", "by the model behind the alias"
+
+
+def test_own_settings_win_over_everything() -> None:
+    served = ServedModel(name="m:1b", context_tokens=40_000, parameters=10**9, tool_calls=False)
+    own = NamedModelSettings(
+        context_tokens=100_000, max_output_tokens=50_000, tool_calls=True, vision=True, small=False
+    )
+
+    described = describe_model(provider("ollama"), "m:1b", own=own, served=served)
+
+    info = described.info
+    assert (info.context_tokens, info.max_output_tokens) == (100_000, 50_000)
+    assert (info.tool_calls, info.sees_pictures, info.small) == (True, True, False)
+    assert set(described.sources.values()) == {"settings", "catalogue", "default"}
+
+
+def test_a_model_that_writes_calls_as_text_does_so_at_a_server_that_accepts_tools() -> None:
+    served = ServedModel(name="qwen2.5-coder:32b", tool_calls=True)
+
+    assert not model_info(provider("ollama"), served.name, served=served).tool_calls
+
+
+def test_an_unknown_model_gets_a_quarter_of_the_context_of_its_server() -> None:
+    served = ServedModel(name="mine", context_tokens=200_000)
+
+    described = describe_model(provider("vllm"), "mine", served=served)
+
+    assert (described.info.max_output_tokens, described.info.small) == (50_000, False)
+    assert described.info.tool_calls
+    assert described.sources["max_output_tokens"] == described.sources["small"] == "default"

@@ -182,6 +182,57 @@ async def test_a_model_that_a_server_does_not_list_is_asked_all_the_same(
     assert model.info.context_tokens == 131_072
 
 
+async def test_a_large_model_of_a_server_is_asked_with_tools_and_its_own_length(
+    settings: ModelSettings,
+) -> None:
+    entry = {"id": "qwen3-coder-480b", "max_model_len": 262_144}
+    with serve_chat(listing=json.dumps({"data": [entry]}).encode()) as served:
+        chosen = having(settings, base_urls={"vllm": served.base_url})
+        look = ToolSpec(name="look", description="Look.", parameters={"type": "object"})
+
+        async with open_model("vllm:qwen3-coder-480b", chosen) as model:
+            await model.reply(replace(ASKED, tools=(look,), max_output_tokens=None))
+
+    assert (model.info.small, model.info.tool_calls) == (False, True)
+    assert served.asked[0]["tools"][0]["function"]["name"] == "look"
+    assert served.asked[0]["max_tokens"] == model.info.output_limit(
+        replace(ASKED, max_output_tokens=None)
+    )
+
+
+async def test_a_model_of_unknown_size_is_usable_and_one_line_names_the_setting(
+    settings: ModelSettings, endpoint: ChatEndpoint
+) -> None:
+    notices: list[str] = []
+    opening = OpenOptions(on_notice=notices.append)
+
+    async with open_model("custom", having(settings, base_url=endpoint.base_url), opening) as model:
+        await model.reply(ASKED)
+
+    assert (model.info.context_tokens, model.info.max_output_tokens) == (32_768, 8_192)
+    assert (model.info.small, model.info.tool_calls) == (False, True)
+    (notice,) = notices
+    assert notice.startswith(
+        "the size of custom:first is not known: Assay assumes a context of 32768"
+    )
+    assert notice.endswith('set context_tokens under [models."custom:first"]')
+
+
+async def test_the_settings_of_a_model_apply_and_no_line_is_shown(
+    settings: ModelSettings, endpoint: ChatEndpoint
+) -> None:
+    notices: list[str] = []
+    own = {"context_tokens": 200_000, "max_output_tokens": 50_000, "reasoning_effort": "low"}
+    chosen = having(settings, base_url=endpoint.base_url, named={"custom:first": own})
+
+    async with open_model("custom", chosen, OpenOptions(on_notice=notices.append)) as model:
+        await model.reply(ASKED)
+
+    assert (model.info.context_tokens, model.info.max_output_tokens) == (200_000, 50_000)
+    assert endpoint.asked[0]["reasoning_effort"] == "low"
+    assert notices == []
+
+
 async def test_a_server_that_has_no_model_says_so(settings: ModelSettings) -> None:
     with serve_chat("nomic-embed-text") as empty:
         chosen = having(settings, base_urls={"ollama": empty.base_url})
@@ -249,7 +300,9 @@ async def test_a_cent_is_not_passed_by_twenty_requests_at_once_to_a_server_that_
 ) -> None:
     endpoint.statuses = [429, 500, 503] * 5
     price = {"input_usd": 20.0, "output_usd": 20.0}
-    chosen = with_key(settings, endpoint, budget={"usd": 0.01}, prices={"openai:m": price})
+    chosen = with_key(
+        settings, endpoint, budget={"usd": 0.01}, named={"openai:m": {"price": price}}
+    )
     meter = build_meter(chosen.budget)
     outcomes: list[str] = []
 
@@ -276,12 +329,12 @@ async def test_a_cap_in_dollars_needs_a_price_which_the_settings_can_give(
     settings: ModelSettings, endpoint: ChatEndpoint
 ) -> None:
     capped = having(settings, base_url=endpoint.base_url, budget={"usd": 1.0})
-    prices = {"custom:first": {"input_usd": 1.0, "output_usd": 2.0}}
+    named = {"custom:first": {"price": {"input_usd": 1.0, "output_usd": 2.0}}}
     async with open_model("custom", capped) as model:
         with pytest.raises(BudgetExceededError, match="no price is known for 'custom:first'"):
             await model.reply(ASKED)
 
-    async with open_model("custom", having(capped, prices=prices)) as model:
+    async with open_model("custom", having(capped, named=named)) as model:
         reply = await model.reply(ASKED)
 
     assert model.info.price == Price(input_usd=1.0, output_usd=2.0)
@@ -661,7 +714,7 @@ def test_the_reference_names_every_provider_with_its_key_and_extra() -> None:
 def test_the_reference_names_every_setting_and_every_embedded_model() -> None:
     text = PAGE.read_text()
     # These are found out, not set.
-    names = set(ModelSettings.model_fields) - {"api_keys", "budget", "pip_environment"}
+    names = set(ModelSettings.model_fields) - {"api_keys", "budget", "named", "pip_environment"}
 
     assert [name for name in names if f"| `{name}` |" not in text] == []
     for weights in known_weights().values():

@@ -191,14 +191,16 @@ def test_budget_and_prices_come_from_the_file_and_variables(
 ) -> None:
     (home / "config.toml").write_text(
         '[models]\ndefault = "openai:m"\n[models.budget]\nusd = 0.5\n'
-        '[models.prices."openai:m"]\ninput_usd = 1\noutput_usd = 2\n'
+        '[models."openai:m".price]\ninput_usd = 1\noutput_usd = 2\n'
     )
     monkeypatch.setenv("ASSAY_MODELS__BUDGET__CALLS", "7")
 
     found = models()
 
     assert (found.default, found.budget.usd, found.budget.calls) == ("openai:m", 0.5, 7)
-    assert found.prices["openai:m"].output_usd == 2
+    price = found.named["openai:m"].price
+    assert price is not None
+    assert price.output_usd == 2
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_budget_and_prices_come_from_the_file_and_variables(
         "[models.budget]\ncalls = 0\n",
         "[models]\ntimeout_s = 0\n",
         '[models]\ndefault = ""\n',
-        '[models.prices."a:b"]\ninput_usd = 1\n',
+        '[models."a:b".price]\ninput_usd = 1\n',
         "[models]\nbudget = 5\n",
         "models = 5\n",
     ],
@@ -219,6 +221,46 @@ def test_a_value_that_will_not_do_is_refused(home: Path, text: str) -> None:
 
     with pytest.raises(UsageError, match="setting models"):
         models()
+
+
+def test_a_model_has_settings_of_its_own(home: Path) -> None:
+    (home / "config.toml").write_text(
+        '[models."vllm:qwen3-coder-480b"]\ncontext_tokens = 100000\nmax_output_tokens = 30000\n'
+        'reasoning_effort = "high"\ntool_calls = true\nvision = false\nsmall = false\n'
+    )
+
+    own = models().named["vllm:qwen3-coder-480b"]
+
+    assert (own.context_tokens, own.max_output_tokens) == (100_000, 30_000)
+    assert (own.reasoning_effort, own.tool_calls, own.vision, own.small) == (
+        "high",
+        True,
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[models."vllm:m"]\nsmall = 3\n', 'setting models."vllm:m".small: '),
+        ('[models."vllm:m"]\nwindow = 3\n', "there is no setting 'models.\"vllm:m\".window'"),
+        ('[models."vllm:m".price]\ninput_usd = 1\n', 'setting models."vllm:m".price.output_usd: '),
+        (
+            '[models."local:m"]\nsmall = true\n',
+            "setting models: 'local:m' is no model of a provider",
+        ),
+        ('[models."qwen3-8b"]\nsmall = true\n', "there is no setting 'models.qwen3-8b'"),
+    ],
+)
+def test_a_wrong_setting_of_a_model_is_named(home: Path, text: str, complaint: str) -> None:
+    (home / "config.toml").write_text(text)
+
+    with pytest.raises(UsageError) as caught:
+        models()
+
+    assert str(caught.value).startswith(complaint)
+    assert caught.value.hint
 
 
 def test_weights_are_kept_in_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:

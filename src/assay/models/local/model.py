@@ -192,6 +192,7 @@ class LocalModel(EngineOwner):
             supports_json_schema=True,
             supports_seed=True,
             local=True,
+            small=True,
         )
 
     @property

@@ -11,7 +11,7 @@ from assay.contracts.errors import AssayError
 from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolCall
 from assay.models.catalogue import Provider, Quirks
 from assay.models.connection import Connection, build_http_client
-from assay.models.model_bases import ProviderModel
+from assay.models.model_bases import ProviderModel, reasoning_tokens
 from assay.models.stream_builder import ReplyDraft, arguments_to_send, system_text, unseal
 
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
@@ -22,6 +22,8 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 _CACHED: Final = {"type": "ephemeral"}
 _HIGHEST_TEMPERATURE: Final = 1.0
+_LEAST_THINKING_TOKENS: Final = 1024
+"""The API rejects a smaller budget."""
 _THOUGHTS: Final = "thoughts"
 """Signed or hidden thoughts; a turn with tool calls must be sent back with them."""
 
@@ -134,17 +136,36 @@ def to_messages(request: Request, *, info: ModelInfo, quirks: Quirks, by: str) -
             }
             for tool in request.tools
         ]
-    if request.temperature is not None and quirks.takes_temperature:
+    thinking = _to_thinking(request, info, quirks)
+    fields |= thinking
+    thinks = thinking.get("thinking", {}).get("type") in {"enabled", "adaptive"}
+    # The API accepts no temperature with thoughts.
+    if request.temperature is not None and quirks.takes_temperature and not thinks:
         fields["temperature"] = min(request.temperature, _HIGHEST_TEMPERATURE)
     # The API rejects stop sequences that are only white space.
     if stop := [word for word in request.stop if word.strip()]:
         fields["stop_sequences"] = stop
     if request.json_schema is not None and info.supports_json_schema:
         schema = {"type": "json_schema", "schema": dict(request.json_schema)}
-        fields["output_config"] = {"format": schema}
+        fields["output_config"] = {**fields.get("output_config", {}), "format": schema}
     if info.supports_prefill and (beginning := request.prefill.rstrip()):
         fields["messages"].append({"role": "assistant", "content": beginning})
     return fields
+
+
+def _to_thinking(request: Request, info: ModelInfo, quirks: Quirks) -> dict[str, Any]:
+    """Return the fields for the reasoning effort; none leave it to the model's default."""
+    if (effort := info.reasoning_effort) is None:
+        return {}
+    if effort == "none":
+        return {"thinking": {"type": "disabled"}}
+    if quirks.reasoning == "effort":
+        known = "low" if effort == "minimal" else effort
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": known}}
+    budget = reasoning_tokens(effort, info.output_limit(request))
+    if budget < _LEAST_THINKING_TOKENS:
+        return {"thinking": {"type": "disabled"}}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
 def _to_turns(messages: tuple[Message, ...], by: str) -> list[dict[str, Any]]:

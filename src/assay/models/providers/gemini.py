@@ -13,10 +13,17 @@ from google.genai.errors import APIError
 from google.genai.types import Candidate, GenerateContentResponse, HttpOptions
 
 from assay.contracts.errors import AssayError
-from assay.contracts.messages import Message, ModelInfo, Request, StopReason, ToolCall
-from assay.models.catalogue import Provider
+from assay.contracts.messages import (
+    Message,
+    ModelInfo,
+    ReasoningEffort,
+    Request,
+    StopReason,
+    ToolCall,
+)
+from assay.models.catalogue import Provider, Quirks
 from assay.models.connection import Connection, build_http_client
-from assay.models.model_bases import ProviderModel
+from assay.models.model_bases import ProviderModel, reasoning_tokens
 from assay.models.stream_builder import (
     ReplyDraft,
     arguments_to_send,
@@ -38,6 +45,15 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 """All other reasons are content filters."""
 _BROKE_OFF: Final = frozenset({"OTHER", "MALFORMED_RESPONSE", "FINISH_REASON_UNSPECIFIED"})
 
+_LEVELS: Final[Mapping[ReasoningEffort, str]] = {
+    "none": "MINIMAL",
+    "minimal": "MINIMAL",
+    "low": "LOW",
+    "medium": "MEDIUM",
+    "high": "HIGH",
+    "xhigh": "HIGH",
+    "max": "HIGH",
+}
 _ANY_SIGNATURE: Final = b"skip_thought_signature_validator"
 """The value that the API accepts as the signature of another provider's call."""
 _UNREADABLE: Final = "unreadable_call"
@@ -87,7 +103,7 @@ class GeminiModel(ProviderModel[AsyncClient, GenerateContentResponse]):
         stream = await self._client.models.generate_content_stream(
             model=self._model,
             contents=to_contents(request, by=self.name),  # pyright: ignore[reportArgumentType] - dictionaries
-            config=to_config(request, info=self._info),  # pyright: ignore[reportArgumentType] - a dictionary
+            config=to_config(request, info=self._info, quirks=self._quirks),  # pyright: ignore[reportArgumentType] - a dictionary
         )
         async for response in stream:
             yield response
@@ -139,7 +155,7 @@ def _take_parts(candidate: Candidate, draft: ReplyDraft) -> None:
             )
 
 
-def to_config(request: Request, *, info: ModelInfo) -> dict[str, Any]:
+def to_config(request: Request, *, info: ModelInfo, quirks: Quirks) -> dict[str, Any]:
     """Return all of a request except its messages."""
     config: dict[str, Any] = {
         "max_output_tokens": info.output_limit(request),
@@ -165,6 +181,12 @@ def to_config(request: Request, *, info: ModelInfo) -> dict[str, Any]:
             for tool in request.tools
         ]
         config["tools"] = [{"function_declarations": declarations}]
+    if (effort := info.reasoning_effort) is not None:
+        config["thinking_config"] = (
+            {"thinking_level": _LEVELS[effort]}
+            if quirks.reasoning == "effort"
+            else {"thinking_budget": reasoning_tokens(effort, info.output_limit(request))}
+        )
     if request.json_schema is not None and info.supports_json_schema:
         config["response_mime_type"] = "application/json"
         config["response_json_schema"] = dict(request.json_schema)

@@ -36,6 +36,7 @@ _GROWING: Final = frozenset({"text", "summary", "data"})
 _CALL_STATE: Final = "extra_content"
 """Where Gemini's compatible endpoint stores the signature of a call."""
 
+_OPENROUTER: Final = "openrouter"
 _NO_KEY = "none"
 """The SDK requires a key, and would otherwise take one from the environment."""
 
@@ -162,6 +163,10 @@ def to_chat_completion(
     if request.json_schema is not None and info.supports_json_schema:
         schema = {"name": "reply", "schema": dict(request.json_schema), "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+    if info.reasoning_effort is not None and provider.name == _OPENROUTER:
+        fields["reasoning"] = {"effort": info.reasoning_effort}
+    elif info.reasoning_effort is not None:
+        fields["reasoning_effort"] = info.reasoning_effort
     if request.prefill and info.supports_prefill:
         fields["messages"].append({"role": "assistant", "content": request.prefill})
         fields |= provider.prefill_parameters

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from assay.models.resolve import SURVEY_HEADER, list_available
+from assay.models.resolve import list_available
+from assay.models.served import SURVEY_HEADER
 from assay.server.api.dependencies import Admin, ReadAccess, Server
 from assay.server.api.problems import documented, documented_openai, request_id
 from assay.server.api.schemas import Line, Out

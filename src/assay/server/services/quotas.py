@@ -341,7 +341,7 @@ def check_price(caller: Caller, model: str, price: Price | None) -> None:
         raise RequestRejectedError(
             f"no price is known for {model!r}, and this key has a daily quota in US dollars",
             why="unpriced-model",
-            hint=f'use another model, or set [models.prices."{model}"] on the server',
+            hint=f'use another model, or set [models."{model}".price] on the server',
         )
 
 

@@ -70,7 +70,7 @@ async def test_an_attempt_never_gets_the_number_of_one_that_was_begun_before(los
     # The one that is lost was answered once, and that could not be used.
     gone = [says("I cannot."), ModelUnavailableError("nobody answers")]
     replies = chain.from_iterable([*usable[:lost], gone, *usable[lost:]])
-    model = ScriptedModel(replies, info=replace(INFO, tool_calls=False, local=True))
+    model = ScriptedModel(replies, info=replace(INFO, tool_calls=False, small=True))
     goal = RunSpec(goal="Write x.py", limits=RunLimits(attempts=3, best_of=3))
     journal = MemoryJournal()
     plan = Plan(targets=(PurePosixPath("x.py"),), pristine=await journal.store_tree(Tree()))

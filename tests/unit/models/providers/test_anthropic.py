@@ -10,13 +10,15 @@ from anthropic import AsyncAnthropic
 from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
-from assay.contracts.messages import Message, Request, StopReason, ToolCall
+from assay.contracts.messages import Message, ReasoningEffort, Request, StopReason, ToolCall
 from assay.models.catalogue import model_info, provider, quirks_for
 from assay.models.connection import Connection
 from assay.models.providers.anthropic import AnthropicModel, to_messages
+from assay.settings.sections import NamedModelSettings
 from tests.support.model_servers.in_process import Played
 
 ANTHROPIC = provider("anthropic")
+OLD = "claude-sonnet-4-5"
 LED = "claude-of-tomorrow"  # the SDK warns of those of yesterday
 REQUEST = Request(messages=(Message(role="user", text="hello"),), max_output_tokens=50)
 INFO = replace(model_info(ANTHROPIC, LED), supports_prefill=True)
@@ -80,6 +82,37 @@ def body_for(request: Request, model: str = "claude-sonnet-4-5") -> dict[str, An
     return to_messages(
         request, info=model_info(ANTHROPIC, model), quirks=quirks_for(model), by="a:m"
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("claude-sonnet-4-5", "medium", {"type": "enabled", "budget_tokens": 16_384}),
+        ("claude-sonnet-4-5", "none", {"type": "disabled"}),
+        ("claude-sonnet-5-5", "medium", {"type": "adaptive"}),
+    ],
+)
+def test_a_reasoning_effort_is_a_budget_or_left_to_the_model(
+    model: str, effort: ReasoningEffort, sent: dict[str, Any]
+) -> None:
+    own = NamedModelSettings(reasoning_effort=effort)
+    info = model_info(ANTHROPIC, model, own=own)
+    request = replace(REQUEST, temperature=0.5, max_output_tokens=None)
+
+    body = to_messages(request, info=info, quirks=quirks_for(model), by="a:m")
+
+    assert body["thinking"] == sent
+    assert (body.get("output_config") == {"effort": "medium"}) is (sent["type"] == "adaptive")
+    assert ("temperature" in body) is (sent["type"] == "disabled")
+
+
+def test_a_short_reply_has_no_room_for_reasoning() -> None:
+    info = replace(model_info(ANTHROPIC, OLD), reasoning_effort="high")
+    request = replace(REQUEST, max_output_tokens=1500)
+
+    body = to_messages(request, info=info, quirks=quirks_for(OLD), by="a:m")
+
+    assert body["thinking"] == {"type": "disabled"}
 
 
 async def test_a_call_without_arguments_has_none() -> None:

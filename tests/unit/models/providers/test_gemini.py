@@ -12,13 +12,14 @@ from pydantic import SecretStr
 
 from assay.contracts.errors import ModelUnavailableError
 from assay.contracts.messages import Message, Request, StopReason, ToolCall, ToolSpec
-from assay.models.catalogue import model_info, provider
+from assay.models.catalogue import model_info, provider, quirks_for
 from assay.models.connection import Connection
 from assay.models.providers.gemini import GeminiModel, open_gemini, to_config, to_contents
 from tests.support.model_servers.in_process import Played
 
 GEMINI = provider("gemini")
 INFO = model_info(GEMINI, GEMINI.default_model)
+QUIRKS = quirks_for(GEMINI.default_model)
 LOOK = ToolSpec(name="look", description="Look.", parameters={"type": "object"})
 FETCH = ToolSpec(name="fetch", description="Fetch.", parameters={"type": "object"})
 REQUEST = Request(messages=(Message(role="user", text="hello"),), tools=(LOOK,))
@@ -122,13 +123,30 @@ def test_answers_of_tools_carry_the_name_of_the_call() -> None:
 
 
 def test_a_schema_asks_for_json() -> None:
-    config = to_config(replace(REQUEST, json_schema={"type": "object"}), info=INFO)
+    config = to_config(replace(REQUEST, json_schema={"type": "object"}), info=INFO, quirks=QUIRKS)
 
     assert config["response_mime_type"] == "application/json"
     assert "response_json_schema" not in to_config(
         replace(REQUEST, json_schema={"type": "object"}),
         info=replace(INFO, supports_json_schema=False),
+        quirks=QUIRKS,
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "sent"),
+    [
+        ("gemini-2.5-pro", {"thinking_budget": 16_384}),
+        ("gemini-3.8-flash", {"thinking_level": "MEDIUM"}),
+    ],
+)
+def test_a_reasoning_effort_is_a_budget_or_a_level(model: str, sent: dict[str, Any]) -> None:
+    info = replace(model_info(GEMINI, model), reasoning_effort="medium")
+
+    config = to_config(REQUEST, info=info, quirks=quirks_for(model))
+
+    assert config["thinking_config"] == sent
+    assert "thinking_config" not in to_config(REQUEST, info=INFO, quirks=QUIRKS)
 
 
 async def test_the_environment_does_not_decide_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,26 @@ def body_for(name: str, request: Request, model: str = "some-model") -> dict[str
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("openai", {"reasoning_effort": "low"}),
+        ("vllm", {"reasoning_effort": "low"}),
+        ("openrouter", {"reasoning": {"effort": "low"}}),
+    ],
+)
+def test_a_reasoning_effort_is_sent_as_the_provider_names_it(
+    name: str, sent: dict[str, Any]
+) -> None:
+    asked = provider(name)
+    info = replace(model_info(asked, "m"), reasoning_effort="low")
+
+    body = to_chat_completion(REQUEST, info=info, provider=asked, quirks=quirks_for("m"), by="a:m")
+
+    assert {key: body[key] for key in body if key.startswith("reasoning")} == sent
+    assert not any(key.startswith("reasoning") for key in body_for(name, REQUEST))
+
+
 async def test_calls_without_index_or_id_and_a_wrong_reason_are_understood() -> None:
     call = {"function": {"name": "look", "arguments": '{"a": 1}'}}
     played = Played(chunk({"tool_calls": [call]}), chunk({}, "stop"))
