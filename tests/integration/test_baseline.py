@@ -92,10 +92,10 @@ async def test_a_missing_package_of_npm_is_named_with_the_setting_that_gives_it(
     assert f"ASSAY_SANDBOX__READ_ONLY={place}" in refused.value.hint
 
 
-async def test_a_single_test_is_named_in_a_check(tmp_path: Path) -> None:
+async def test_a_test_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     files = {"it.py": RIGHT, "test_it.py": TESTS}
 
     with pytest.raises(UsageError, match="there is no test") as refused:
-        await tell(tmp_path, ["never asked"], files=files, tests=("test_it.py::test_it",))
+        await tell(tmp_path, ["never asked"], files=files, tests=("test_that.py::test_it",))
 
-    assert "--check 'pytest FILE::TEST'" in refused.value.hint
+    assert "FILE.py::TEST" in refused.value.hint

@@ -87,7 +87,7 @@ _LAST_OPTIONS: Final = option_group(
     "--tests",
     multiple=True,
     metavar="PATH",
-    help="Test file or folder that decides, relative to the workspace (repeatable). "
+    help="Test file, folder or pytest node ID (FILE.py::TEST) that must pass (repeatable). "
     "The agent cannot change it.",
 )
 @click.option(

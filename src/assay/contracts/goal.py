@@ -63,7 +63,7 @@ class RunRequest:
     """The parent of that new folder."""
     checks: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-    """Files or folders, relative to the workspace; a stored request lists each file."""
+    """Files, folders or pytest node IDs in the workspace; a stored request lists each file."""
     allowed: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     """Globs of files that the run ignores: it does not read, show or change them."""
@@ -104,6 +104,8 @@ class RunSpec:
     exit code. Empty: test files decide, or checks that the agent writes first."""
     protected: tuple[PurePosixPath, ...] = ()
     """Test files and what they need: the agent can read them, but not change them."""
+    required: tuple[str, ...] = ()
+    """Test files and pytest node IDs that the user named: they must pass."""
     allowed: tuple[str, ...] = ()
     """Globs of paths that the agent may change; empty: everything that is not protected."""
     limits: RunLimits = field(default_factory=RunLimits)

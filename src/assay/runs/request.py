@@ -78,8 +78,8 @@ def resolve_request(request: RunRequest, tree: Tree) -> RunRequest:
             )
     # An absolute path, because a resume may start in another folder.
     workspace = request.workspace.absolute() if request.workspace else None
-    found = (_files_at(name, workspace, tree) for name in request.tests)
-    tests = dict.fromkeys(str(path) for paths in found for path in paths)
+    found = (_tests_at(name, workspace, tree) for name in request.tests)
+    tests = dict.fromkeys(name for names in found for name in names)
     return replace(request, workspace=workspace, tests=tuple(tests))
 
 
@@ -91,10 +91,26 @@ def spec_of(request: RunRequest, info: ModelInfo) -> RunSpec:
     return RunSpec(
         goal=request.goal,
         checks=request.checks,
-        protected=tuple(PurePosixPath(name) for name in request.tests),
+        protected=tuple(
+            dict.fromkeys(PurePosixPath(name.partition("::")[0]) for name in request.tests)
+        ),
+        required=request.tests,
         allowed=request.allowed,
         limits=limits,
     )
+
+
+def _tests_at(name: str, workspace: Path | None, tree: Tree) -> tuple[str, ...]:
+    file, separator, test = name.partition("::")
+    found = _files_at(file, workspace, tree)
+    if not separator:
+        return tuple(map(str, found))
+    if not test or found[0].suffix != ".py" or len(found) > 1:
+        raise UsageError(
+            f"{name!r} is no test of pytest",
+            hint="give --tests as a file, a folder, or FILE.py::TEST",
+        )
+    return (f"{found[0]}::{test}",)
 
 
 def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:
@@ -121,8 +137,8 @@ def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixP
     if not found or not name.strip():
         raise UsageError(
             f"there is no test {name!r} in the workspace",
-            hint="give --tests as a file or folder of the workspace, once for each"
-            + ("; name single tests with --check 'pytest FILE::TEST'" if "::" in name else ""),
+            hint="give --tests as a file or folder of the workspace, or as FILE.py::TEST, once for "
+            "each",
         )
     return found
 

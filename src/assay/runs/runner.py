@@ -237,7 +237,7 @@ async def _read_untouched(request: RunRequest) -> Tree:
         )
     include = included_paths(workspace, request.include)
     # Files that are listed as tests are included even if git ignores them.
-    tests = (path_within(workspace, name) for name in request.tests)
+    tests = (path_within(workspace, name.partition("::")[0]) for name in request.tests)
     files = tuple(path for path in tests if path and (workspace / path).is_file())
     included = (*include, *files, *generated_files(request.env, workspace))
     read = partial(read_workspace, workspace, exclude=request.exclude, include=included)

@@ -68,8 +68,8 @@ def _is_of_tests(path: PurePosixPath) -> bool:
     return not _TEST_FOLDERS.isdisjoint(folders) or bool(_TEST_NAMES.fullmatch(path.name))
 
 
-def checks_for(tests: _Paths, tree: Tree) -> tuple[str, ...]:
-    """Return the commands that run these test files.
+def checks_for(tests: _Paths, tree: Tree, *, required: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the commands that run these test files, or the required tests of a file.
 
     Data and support files among them need no separate command.
 
@@ -87,7 +87,7 @@ def checks_for(tests: _Paths, tree: Tree) -> tuple[str, ...]:
         own = tuple(path for path in runnable if path.suffix in suffixes)
         unknown.difference_update(own)
         if own:
-            commands.extend(_commands_for(language, own, tree))
+            commands.extend(_commands_for(language, own, tree, required))
     if unknown:
         raise UsageError(
             f"no way is known to run {str(min(unknown))!r} as a test",
@@ -109,11 +109,13 @@ def _command(words: Iterable[str], folder: PurePosixPath = PurePosixPath()) -> s
     return where + shlex.join(words)
 
 
-def _commands_for(language: str, paths: _Paths, tree: Tree) -> Iterator[str]:
+def _commands_for(
+    language: str, paths: _Paths, tree: Tree, required: tuple[str, ...]
+) -> Iterator[str]:
     """Yield the commands that run test files of one language."""
     match language:
         case "Python":
-            yield _command(("pytest", *map(str, paths)))
+            yield _command(("pytest", *(word for path in paths for word in _ids(path, required))))
         case "shell":
             yield from (_command(("bash", str(path))) for path in paths)
         case "JavaScript":
@@ -137,6 +139,12 @@ def _commands_for(language: str, paths: _Paths, tree: Tree) -> Iterator[str]:
                 program = "mvn" if folder / "pom.xml" in tree.files else "gradle"
                 program = "./gradlew" if folder / "gradlew" in tree.files else program
                 yield _command((program, "--offline", "test"), folder)
+
+
+def _ids(path: PurePosixPath, required: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the required test IDs of a file, or the file itself if it is required as a whole."""
+    named = tuple(word for word in required if word.startswith(f"{path}::"))
+    return (str(path),) if not named or str(path) in required else named
 
 
 def _by_project(
