@@ -13,6 +13,13 @@ from typing import Any, Final, cast
 
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree
+from assay.verify.missing_modules import (
+    MODULE,
+    distribution_of,
+    is_named,
+    is_third_party,
+    missing_modules,
+)
 from assay.verify.report_checks import HANGS
 
 _FOLDER: Final = "node_modules"
@@ -122,7 +129,6 @@ _PROGRAM: Final = re.compile(
     r"|^make(?:\[\d+\])?: ([\w.+-]+): No such file or directory$",
     re.MULTILINE,
 )
-_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _FILE: Final = re.compile(r"No such file or directory: b?['\"]([^'\"\n]+)['\"]")
 _ROOTS: Final = (PurePosixPath(), PurePosixPath("src"), PurePosixPath("lib"))
 _NETWORK: Final = re.compile(
@@ -132,35 +138,6 @@ _NETWORK: Final = re.compile(
     r"|Temporary failure in name resolution|\[Errno 101\] Network is unreachable",
 )
 _FAILING: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
-_DECLARATIONS: Final = re.compile(
-    r"pyproject\.toml|setup\.(?:py|cfg)|tox\.ini|Pipfile|environment\.ya?ml|.*requirements.*\.(?:txt|in)"
-)
-_DISTRIBUTIONS: Final = {
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "dotenv": "python-dotenv",
-    "jwt": "PyJWT",
-    "PIL": "pillow",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "PyYAML",
-}
-# Names that no project uses for its own modules.
-_NAMES: Final = """
-aiohttp anyio arrow attr attrs babel boto3 click cryptography cython django
-docutils faker fastapi flask freezegun greenlet grpc httpx hypothesis isodate
-jinja2 jsonschema lxml markupsafe matplotlib mock msgpack mypy nose numba numpy
-orjson packaging pandas paramiko parameterized peewee pendulum polars psutil
-psycopg2 pyarrow pydantic pygments pymongo pyparsing pytest_asyncio
-pytest_benchmark pytest_mock pytz redis regex requests requests_mock responses
-respx rich scipy seaborn setuptools simplejson six sqlalchemy starlette structlog
-sympy tabulate termcolor testfixtures toml tomlkit torch tornado tqdm trio trustme
-twisted typeguard typer typing_extensions ujson urllib3 uvicorn werkzeug xmltodict
-yarl zstandard
-"""
-_WELL_KNOWN: Final = frozenset(_NAMES.split()) | frozenset(_DISTRIBUTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +189,7 @@ def _missing_from_npm(
     if program := _program_in(report, tree, statement):
         found = missing_program(program, tree)
     found = found or missing_package(report, _texts(report), tree)
-    if found is None or _is_named(found.name, statement):
+    if found is None or is_named(found.name, statement):
         return None
     return Trouble(
         message=f"the check `{report.command}` cannot pass here: the sandbox does not have the npm "
@@ -236,7 +213,7 @@ def _withheld_file(report: CheckReport, tree: Tree, statement: str) -> Trouble |
     """Find a file or module of the workspace that was withheld from the sandbox."""
     for name in (name for text in _texts(report) for name in _names_of_missing(text)):
         withheld = next((one for one in tree.withheld if one.covers(name)), None)
-        if withheld is not None and not _is_named(withheld.path.name, statement):
+        if withheld is not None and not is_named(withheld.path.name, statement):
             return Trouble(
                 message=f"the check `{report.command}` cannot pass here: it needs {str(name)!r}, "
                 f"which was withheld ({withheld.why})",
@@ -252,8 +229,8 @@ def _names_of_missing(text: str) -> Iterable[PurePosixPath]:
         yield path
         if path.is_absolute():
             yield from (PurePosixPath(*path.parts[start:]) for start in range(1, len(path.parts)))
-    for found in _MODULE.finditer(text):
-        module = PurePosixPath(*found[1].split("."))
+    for name in MODULE.findall(text):
+        module = PurePosixPath(*name.split("."))
         for root in _ROOTS:
             yield from (root / module.with_suffix(".py"), root / module)
 
@@ -264,19 +241,18 @@ def _program_in(report: CheckReport, tree: Tree, statement: str) -> str:
     if not report.tests:
         found = _PROGRAM.search(f"{report.explanation}\n{report.output}")
     name = next(filter(None, found.groups()), "") if found else ""
-    return "" if _is_named(name, statement) or _is_file(name, tree) else name
+    return "" if is_named(name, statement) or _is_file(name, tree) else name
 
 
 def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
     for text in _texts(report):
-        for found in _MODULE.finditer(text):
-            name = found[1].partition(".")[0]
-            if _is_named(name, statement) or not is_third_party(name, tree):
+        for module in missing_modules(text):
+            if not is_third_party(module, tree) or is_named(module, statement):
                 continue
-            package = _DISTRIBUTIONS.get(name, name)
+            package = distribution_of(module)
             return Trouble(
                 message=f"the check `{report.command}` cannot pass here: the sandbox does not have "
-                f"the package {package!r} ({found[0]})",
+                f"the package {package!r} (ModuleNotFoundError: No module named {module!r})",
                 hint=f"add --package {package}",
             )
     return None
@@ -297,41 +273,5 @@ def _refused_network(report: CheckReport) -> Trouble | None:
     )
 
 
-def _is_named(name: str, statement: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", statement, re.IGNORECASE) is not None
-
-
 def _is_file(name: str, tree: Tree) -> bool:
     return any(path.name == name for path in tree.files)
-
-
-def _is_of_the_project(name: str, tree: Tree) -> bool:
-    """Whether the workspace has a module or package of this name, or has this name itself."""
-    for path in tree.files:
-        if path.stem == name or name in path.parts[:-1]:
-            return True
-    own = re.compile(rf"""^\s*name\s*=\s*["']?{_spelling(name)}["']?\s*$""", re.MULTILINE)
-    return any(own.search(text) for text in _declarations(tree))
-
-
-def is_third_party(name: str, tree: Tree) -> bool:
-    """Whether an imported module belongs to a package that the workspace does not contain."""
-    known = name in _WELL_KNOWN or _is_declared(name, tree)
-    return known and not _is_of_the_project(name, tree)
-
-
-def _is_declared(name: str, tree: Tree) -> bool:
-    pattern = re.compile(rf"(?<![\w.-]){_spelling(name)}(?![\w-])", re.IGNORECASE)
-    return any(pattern.search(text) for text in _declarations(tree))
-
-
-def _declarations(tree: Tree) -> Iterable[str]:
-    for path in tree.files:
-        if len(path.parts) <= len(PurePosixPath("requirements/test.txt").parts) and (
-            _DECLARATIONS.fullmatch(path.name) or path.parent.name == "requirements"
-        ):
-            yield tree.text(path) or ""
-
-
-def _spelling(name: str) -> str:
-    return "[-_.]".join(map(re.escape, name.split("_")))

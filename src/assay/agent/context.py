@@ -1,5 +1,6 @@
 """The dependencies and the context of a run's steps."""
 
+import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,8 +27,10 @@ from assay.contracts.ports import (
     Screen,
     Tool,
 )
-from assay.contracts.workspace import Tree
+from assay.contracts.workspace import Tree, changes_between
 from assay.text.diffs import unified_diff
+from assay.verify.known_failures import has_failed_tests, judge_by_difference, without_witness
+from assay.verify.parse_command import split_command
 from assay.verify.spec import Observation, VerificationSpec
 from assay.verify.verifier import Verifier
 
@@ -186,14 +189,56 @@ class StepContext:
         kept = await self.once(key, really)
         return OBSERVATIONS.validate_python(kept["observations"])
 
+    async def run_baseline(
+        self, spec: VerificationSpec, checks: tuple[str, ...]
+    ) -> tuple[Observation, ...]:
+        """Run checks on the untouched files, or return the stored observations.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox is available.
+        """
+        limits = self.deps.spec.limits
+        timeout_s = min(spec.check_timeout_s, limits.baseline_timeout_s)
+        earlier = replace(spec, checks=checks, check_timeout_s=timeout_s)
+        key = hashlib.sha256("\0".join(checks).encode()).hexdigest()[:16]
+        return await self.run_checks(f"baseline:{key}", earlier, spec.pristine, attempt=0)
+
+    async def leave_out_known_failures(
+        self, spec: VerificationSpec, tree: Tree, observations: tuple[Observation, ...]
+    ) -> tuple[Observation, ...]:
+        """Return the observations as the verifier judges them, compared with the untouched files.
+
+        Raises:
+            SandboxUnavailableError: If no sandbox is available.
+        """
+        relevant = any(has_failed_tests(observation) for observation in observations)
+        if not relevant or not self.deps.spec.limits.baseline_timeout_s:
+            return observations
+        before = await self.run_baseline(spec, spec.checks)
+        paths = tuple(change.path for change in changes_between(spec.pristine, tree))
+        judged = tuple(
+            judge_by_difference(spec, seen, earlier.report, paths)
+            for seen, earlier in zip(observations, before, strict=True)
+        )
+        reports = [seen.report for seen in judged]
+        if all(report.passed for report in reports):
+            # Without a test that the change fixes, the failing tests remain the work to do.
+            earlier = [seen.report for seen in before]
+            return observations if without_witness(reports, earlier) else judged
+        return judged
+
     def verification_spec(self, plan: Plan, pristine: Tree) -> VerificationSpec:
         """Return the verification spec of a plan."""
         spec = self.deps.spec
+        named = (word for check in plan.checks for word in split_command(check) if "::" in word)
+        own = (str(path) for path in plan.protected if path not in self.deps.pristine.files)
         return VerificationSpec(
             pristine=pristine,
             checks=plan.checks,
             protected=plan.protected,
             allowed=spec.allowed,
+            goal=spec.goal,
+            required=(*spec.required, *named, *own),
             most=plan.most,
             check_timeout_s=spec.limits.check_timeout_s,
             baseline_timeout_s=spec.limits.baseline_timeout_s or RunLimits().baseline_timeout_s,

@@ -70,7 +70,7 @@ def signatures(reports: tuple[CheckReport, ...]) -> frozenset[str]:
     """Return the fingerprints of all failures; for a check without tests, of its ending."""
     found: set[str] = set()
     for report in reports:
-        failing = [test for test in report.tests if test.status in FAILING]
+        failing = _counted_failures(report)
         found.update(signature_of(test) for test in failing)
         if not report.passed and not failing:
             found.add(_signature_of_ending(report))
@@ -153,16 +153,27 @@ def describe_reports(
 def _describe(
     report: CheckReport, *, before: Mapping[str, TestStatus] | None, max_chars: int
 ) -> str:
-    failing = [test for test in report.tests if test.status in FAILING]
+    failing = _counted_failures(report)
     parts = [_headline(report, failing)]
+    if report.known_failures:
+        parts.append(
+            "These failed before your change in the same way and do not count "
+            f"({len(report.known_failures)}): {_some(list(report.known_failures))}"
+        )
     if before is not None:
-        parts.extend(_comparison(report.tests, before))
+        counted = (test for test in report.tests if test.id not in report.known_failures)
+        parts.extend(_comparison(tuple(counted), before))
     if failing:
         parts.extend(_failures(failing, max_chars=max_chars))
     elif not report.passed:
         printed = trim(report.output, max_chars=int(max_chars * _OUTPUT_SHARE))
         parts.append(f"It printed:\n{printed}" if printed else "It printed nothing.")
     return "\n".join(parts)
+
+
+def _counted_failures(report: CheckReport) -> list[TestResult]:
+    known = frozenset(report.known_failures)
+    return [test for test in report.tests if test.status in FAILING and test.id not in known]
 
 
 def _headline(report: CheckReport, failing: list[TestResult]) -> str:
@@ -176,7 +187,9 @@ def _headline(report: CheckReport, failing: list[TestResult]) -> str:
         counted = f" {total - skipped} tests passed{aside}." if total else ""
         return f"{command} did not pass: {_line(report.explanation)}.{counted}"
     if total:
-        return f"{command}: all {total - skipped} tests passed{aside}."
+        passed = total - skipped - len(report.known_failures)
+        counted = " that count" if report.known_failures else ""
+        return f"{command}: all {passed} tests{counted} passed{aside}."
     return f"{command} passed."
 
 

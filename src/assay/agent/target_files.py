@@ -12,11 +12,11 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.baseline import is_third_party
 from assay.agent.edits.apply import MayChange
 from assay.contracts.goal import RunSpec
 from assay.contracts.workspace import Tree, TreeFile
 from assay.text.globs import matches
+from assay.verify.missing_modules import is_third_party
 
 _PATH_IN_WORDS: Final = re.compile(
     r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|js|mjs|cjs|ts|jsx|tsx|go|rs|c|cc|cpp|h|hpp|java|rb|sh|"

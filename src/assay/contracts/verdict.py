@@ -94,6 +94,8 @@ class TamperKind(StrEnum):
     """Not tampering: changed files that the tests did not run."""
     PASSED_BEFORE = "passed_before"
     """Not tampering: the checks passed on the untouched files as well."""
+    KNOWN_FAILURE = "known_failure"
+    """Not tampering: tests that failed on the untouched files still fail in the same way."""
     UNSTABLE = "unstable"
     """The same tests gave different results when run again under other conditions."""
 
@@ -137,6 +139,8 @@ class CheckReport:
     canaries_caught: int = 0
     """The tests of these that did fail."""
     duration_s: float = 0.0
+    known_failures: tuple[str, ...] = ()
+    """IDs of tests that failed on the untouched files in the same way and do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,15 +102,16 @@ def spec_of(request: RunRequest, info: ModelInfo) -> RunSpec:
 
 def _tests_at(name: str, workspace: Path | None, tree: Tree) -> tuple[str, ...]:
     file, separator, test = name.partition("::")
-    found = _files_at(file, workspace, tree)
+    paths = _files_at(file, workspace, tree)
     if not separator:
-        return tuple(map(str, found))
-    if not test or found[0].suffix != ".py" or len(found) > 1:
+        return tuple(map(str, paths))
+    path = paths[0] if paths else PurePosixPath()
+    if not test or path.suffix != ".py" or len(paths) > 1:
         raise UsageError(
             f"{name!r} is no test of pytest",
             hint="give --tests as a file, a folder, or FILE.py::TEST",
         )
-    return (f"{found[0]}::{test}",)
+    return (f"{path}::{test}",)
 
 
 def _files_at(name: str, workspace: Path | None, tree: Tree) -> tuple[PurePosixPath, ...]:

@@ -16,6 +16,7 @@ from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
 from assay.storage.certificates import Certificate, compare_files
 from assay.storage.run_store import RunStore
+from assay.verify.report_checks import BAD
 from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from assay.wiring import open_backend
@@ -65,6 +66,7 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
         checks=certificate.checks,
         protected=certificate.protected,
         most=certificate.grade,
+        known_failures=tuple(test.id for test in certificate.tests if test.status in BAD),
         check_timeout_s=certificate.check_timeout_s,
         changed=_changed(certificate) if before is None else None,
     )

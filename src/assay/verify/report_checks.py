@@ -45,6 +45,7 @@ _ENDINGS: Final = {
     Reason.CANCELLED: "it was cancelled",
 }
 
+NONE_PASSED: Final = "no test passed"
 HANGS: Final = frozenset({_ENDINGS[Reason.TIMED_OUT], _ENDINGS[Reason.CPU_TIME]})
 """Explanations of checks that hung."""
 _NOT_THERE: Final = re.compile(r"^assay: (.+): No such file or directory$", re.MULTILINE)
@@ -138,6 +139,9 @@ def check_reports(
     explanation = bad[0].explanation if bad else "" if tests else "no test was carried out"
     if not explanation and found:
         explanation = found[0].explanation
+    problems = [part.problem for part in parts]
+    if explanation and not bad:
+        problems.append(explanation)
     report = CheckReport(
         command=check.command,
         runner=runner,
@@ -153,7 +157,11 @@ def check_reports(
         canaries_caught=sum(report.canaries_caught for report in judged),
         duration_s=sum(report.duration_s for report in judged),
     )
-    return Observation(report=report, findings=found)
+    # A part whose tests all failed before is no problem if another part has passed tests.
+    real = [problem for problem in problems if problem and problem != NONE_PASSED]
+    passed = any(test.passed for test in tests)
+    problem = real[0] if real else "" if passed else NONE_PASSED
+    return Observation(report=report, findings=found, problem=problem)
 
 
 def _check_report(
@@ -167,11 +175,9 @@ def _check_report(
     tests = tuple(test for test in merged if test.id not in planted_ids)
     caught = sum(_is_caught(name, planted) for name in raw.canaries)
     findings += (*raw.findings, *_findings(result, tests, planted, raw.canaries))
-    explanation = _explanation(tests, raw)
-    if not explanation and caught < len(raw.canaries):
-        explanation = "tests that must fail did not"
-    if not explanation and findings:
-        explanation = findings[0].explanation
+    otherwise = "tests that must fail did not" if caught < len(raw.canaries) else ""
+    otherwise = otherwise or (findings[0].explanation if findings else "")
+    explanation = _explanation(tests, raw) or otherwise
     report = CheckReport(
         command=check.command,
         runner=runner,
@@ -185,7 +191,9 @@ def _check_report(
         canaries_caught=caught,
         duration_s=result.duration_s,
     )
-    return Observation(report=report, findings=findings)
+    return Observation(
+        report=report, findings=findings, problem=_problem_apart(tests, raw) or otherwise
+    )
 
 
 def printed_by(result: ExecutionResult, *, without: Stream | None = None) -> str:
@@ -257,6 +265,13 @@ def _explanation(tests: tuple[TestResult, ...], raw: RawReport) -> str:
     if raw.result.exit_code and not raw.canaries:
         return f"every reported test passed, but {ending}"
     return ""
+
+
+def _problem_apart(tests: tuple[TestResult, ...], raw: RawReport) -> str:
+    """Return why the check would not pass if its failed tests did not count."""
+    if raw.result.reason is not Reason.COMPLETED or not any(test.status in BAD for test in tests):
+        return _explanation(tests, raw)
+    return raw.problem or ("" if any(test.passed for test in tests) else NONE_PASSED)
 
 
 def _findings(

@@ -27,6 +27,11 @@ class VerificationSpec:
     check_timeout_s: float = 180.0
     baseline_timeout_s: float = 60.0
     """The time limit for a check on the original files, where it may hang."""
+    goal: str = ""
+    required: tuple[str, ...] = ()
+    """Test files and test IDs that must pass, even if they failed before in the same way."""
+    known_failures: tuple[str, ...] | None = None
+    """The only tests that may fail as before; None: all that the goal does not need."""
     changed: tuple[PurePosixPath, ...] | None = None
     """The changed files if the original ones are not known; None: compare with `pristine`."""
 
@@ -70,6 +75,9 @@ class Observation:
     findings: tuple[Finding, ...] = ()
     seen: tuple[Finding, ...] = ()
     """Suspicious operations of workspace code, which count only for changed files."""
+    problem: str | None = None
+    """Why the check would not pass without its failed tests, empty: nothing else is wrong; None:
+    not known."""
     execution: Execution | None = None
     """None if the runner cannot tell, or no Python file was changed."""
 

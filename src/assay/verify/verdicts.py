@@ -21,7 +21,7 @@ from assay.contracts.verdict import (
     Verdict,
 )
 from assay.contracts.workspace import Tree, TreeFile, changes_between
-from assay.text.formatting import all_of
+from assay.text.formatting import all_of, count
 from assay.verify.discovery import find_tests, is_test_file
 from assay.verify.inverted_tests import RewrittenTests
 from assay.verify.judged_tree import is_protected
@@ -53,11 +53,14 @@ class Check:
 
 def missing_tests(check: Check, tree: Tree, report: CheckReport) -> tuple[Finding, ...]:
     """Report tests that are in the files and not in the report."""
-    if any(test.status in BAD for test in report.tests):
+    failed = {test.id for test in report.tests if test.status in BAD}
+    if not failed.issubset(report.known_failures):
         # The report has an error, such as a failed import or fixture, so it does not claim success.
         return ()
     reported = {_bare(test.id) for test in report.tests}
     skipped = {test.id for test in report.tests if test.status is TestStatus.SKIPPED}
+    # The tests of a file that could not be imported before either are not known.
+    skipped |= {name.removeprefix("unittest.loader._FailedTest.") for name in failed}
     missing = sorted(
         name
         for name in check.runner.expected(check.spec, tree) - reported
@@ -210,7 +213,10 @@ def _reject_reason(reports: Sequence[CheckReport], findings: Sequence[Finding]) 
 def _accept_reason(reports: Sequence[CheckReport], doubts: Sequence[Finding]) -> str:
     tests = sum(test.passed for report in reports for test in report.tests)
     planted = sum(report.canaries_planted for report in reports)
+    known = sum(len(report.known_failures) for report in reports)
     passed = all_of(tests, "test") if tests else all_of(len(reports), "check")
+    if known:
+        passed = f"{tests} of {count(tests + known, 'test')}"
     caught = f", and {all_of(planted, 'test')} that must fail did" if planted else ""
     # The doubt that lowers the grade most comes first.
     said = sorted(doubts, key=lambda finding: finding.kind is not TamperKind.PASSED_BEFORE)

@@ -20,6 +20,12 @@ from assay.contracts.workspace import Tree
 from assay.sandbox.tree_io import write_tree
 from assay.verify.inverted_tests import Words, rewrite_tests
 from assay.verify.judged_tree import filter_changes, is_protected
+from assay.verify.known_failures import (
+    has_failed_tests,
+    judge_by_difference,
+    lost_tests,
+    without_witness,
+)
 from assay.verify.parse_command import read_invocation, split_command
 from assay.verify.runners.python import Conditions, PythonRun, PythonRunner
 from assay.verify.runners.registry import choose_runner
@@ -28,6 +34,7 @@ from assay.verify.static_analysis import attributable, read_proposal
 from assay.verify.verdicts import (
     Check,
     added_tests,
+    changed_paths,
     changed_python,
     check_inverted_tests,
     compare_repetition,
@@ -140,13 +147,23 @@ class Verifier:
             check.but(changed=changed, removed=removed, canaries=True) for check in _checks_of(case)
         )
         observations: list[Observation] = []
+        before: tuple[CheckReport, ...] = ()
         async with self._sandbox_with(case, tree) as sandbox:
             for check in checks:
-                observations.append(await _run(check, sandbox, on_output))
-                if not observations[-1].report.passed:
+                observation = await _run(check, sandbox, on_output)
+                if has_failed_tests(observation):
+                    before = before or await self._reports_before(case, observation.report)
+                    earlier = before[len(observations)]
+                    paths = changed_paths(case, tree)
+                    observation = judge_by_difference(case, observation, earlier, paths)
+                    findings += lost_tests(observation.report, earlier)
+                observations.append(observation)
+                if not observation.report.passed:
                     break
             findings += await changed_files(case, sandbox, tree)
         findings += nothing_changed(case, tree)
+        if before and case.changed is None:
+            findings += without_witness([seen.report for seen in observations], before)
         for check, observation in zip(checks, observations, strict=False):
             findings += observation.findings
             findings += attributable(case.pristine, tree, observation.seen)
@@ -159,7 +176,8 @@ class Verifier:
             return verdict
         for check, observation in zip(checks, observations, strict=True):
             findings += await self._run_rewritten(case, check, tree, observation.report)
-        findings += await self._baseline(case, tree, checks, verdict, on_output)
+        if not before:
+            findings += await self._baseline(case, tree, checks, verdict, on_output)
         return conclude(case, tree, checks, observations, findings)
 
     async def run_checks(
@@ -179,6 +197,17 @@ class Verifier:
         async with self._backend.open_sandbox(replace(self._limits, wall_s=wall_s)) as sandbox:
             await write_tree(sandbox, tree)
             yield sandbox
+
+    async def _reports_before(
+        self, case: VerificationSpec, after: CheckReport
+    ) -> tuple[CheckReport, ...]:
+        """Run all checks on the original files, to learn which tests fail there."""
+        if case.changed is not None:
+            # Without the original files, `known_failures` alone says which failures were known.
+            return (after,) * len(case.checks)
+        timeout_s = min(case.check_timeout_s, max(case.baseline_timeout_s, 2 * after.duration_s))
+        earlier = replace(case, check_timeout_s=timeout_s)
+        return tuple(seen.report for seen in await self.run_checks(earlier, case.pristine))
 
     async def _run_rewritten(
         self, case: VerificationSpec, check: Check, tree: Tree, first: CheckReport

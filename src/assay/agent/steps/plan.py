@@ -5,7 +5,6 @@ that passes before the change would also pass after it.
 """
 
 import ast
-import hashlib
 import shlex
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -195,7 +194,9 @@ async def _decided(context: StepContext) -> Plan:
         related=find_imported(tests, tree)[:_MOST_RELATED],
         protected=protected,
         pristine=await deps.journal.store_tree(tree),
-        checks=spec.checks or checks_for(spec.protected, tree) if _decides(context) else (),
+        checks=spec.checks or checks_for(spec.protected, tree, required=spec.required)
+        if _decides(context)
+        else (),
     )
     if plan.checks:
         return plan
@@ -232,14 +233,8 @@ async def _on_untouched(context: StepContext, plan: Plan) -> tuple[CheckReport, 
         UsageError: If the environment prevents a check from ever passing.
     """
     deps = context.deps
-    limits = deps.spec.limits
-
     spec = context.verification_spec(plan, deps.pristine)
-    timeout_s = min(spec.check_timeout_s, limits.baseline_timeout_s)
-    key = hashlib.sha256("\0".join(plan.checks).encode()).hexdigest()[:16]
-    observations = await context.run_checks(
-        f"baseline:{key}", replace(spec, check_timeout_s=timeout_s), deps.pristine, attempt=0
-    )
+    observations = await context.run_baseline(spec, plan.checks)
     reports = tuple(seen.report for seen in observations)
     trouble = trouble_in(reports, deps.pristine, deps.spec.goal, workspace=deps.workspace)
     if trouble is not None:

@@ -236,8 +236,11 @@ def _report(report: CheckReport) -> str:
     command = one_line(report.command, 60)
     if report.tests:
         passed = sum(test.passed for test in report.tests)
-        failing = [test.id for test in report.tests if test.status is not TestStatus.PASSED]
+        known = frozenset(report.known_failures)
+        missed = [test.id for test in report.tests if test.status is not TestStatus.PASSED]
+        failing = [name for name in missed if name not in known]
         rest = f", not {listed(failing)}" if failing else ""
+        rest += f", known failures: {listed(report.known_failures)}" if known else ""
         return f"{command}: {passed} of {count(len(report.tests), 'test')} pass{rest}"
     if report.passed:
         return f"{command}: passes"

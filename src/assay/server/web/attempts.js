@@ -66,7 +66,7 @@ export class Attempt {
     this.#settle();
     const tests = reports.flatMap((report) => report.tests);
     const passed = tests.filter((test) => test.status === "passed").length;
-    if (tests.length) this.says(`${passed} of ${tests.length}`, passed === tests.length ? "good" : "bad");
+    if (tests.length) this.says(`${passed} of ${tests.length}`, reports.every((report) => report.passed) && passed ? "good" : "bad");
     this.#put("Tests", reports.map(reportView));
   }
 
@@ -111,13 +111,14 @@ export class Attempt {
   }
 }
 
-function reportView({ command, passed, tests, explanation, output, duration_s: took }) {
-  const failures = tests.filter((test) => test.status === "failed" || test.status === "error");
+function reportView({ command, passed, tests, explanation, output, duration_s: took, known_failures: known = [] }) {
+  const failures = tests.filter((test) => (test.status === "failed" || test.status === "error") && !known.includes(test.id));
   const told = failures.slice(0, MOST_FAILURES).map(({ id, message, detail }) => h("li", {}, h("code", {}, id), message ? h("p", {}, message) : null,
     detail ? h("details", {}, h("summary", {}, "Details"), h("pre", { class: "output-text", tabindex: "0" }, detail)) : null));
   return h("div", { class: "report" },
     h("p", {}, icon(passed ? "check" : "warning"), h("code", {}, command), h("span", { class: "quiet" }, ` ${seconds(took)}`)),
     explanation ? h("p", {}, explanation) : null,
+    known.length ? h("p", { class: "quiet" }, `Failed before in the same way: ${known.join(", ")}`) : null,
     told.length ? h("ul", { class: "failures" }, told) : null,
     failures.length > MOST_FAILURES ? h("p", { class: "quiet" }, `${plural(failures.length - MOST_FAILURES, "more failure")}`) : null,
     !tests.length && output ? foldable(h("pre", { class: "output-text", tabindex: "0" }, output), output) : null);

@@ -87,6 +87,8 @@ class _ReportPlugin:
     def pytest_configure(self, config: pytest.Config) -> None:
         # A stop at the first failure would hide the other tests and the canaries.
         config.option.maxfail = 0
+        # A file that cannot be imported would hide the tests of all others.
+        config.option.continue_on_collection_errors = True
         if self.order["brief"]:
             config.option.tbstyle = "line"
         del os.environ[_AUTOLOAD]  # noqa: TID251 - an option of pytest, not a setting

@@ -26,7 +26,7 @@ from assay.text.formatting import count, trim
 from assay.verify.discovery import find_test_definitions, is_test_file, parse_module, tree_below
 from assay.verify.inverted_tests import Words
 from assay.verify.parse_command import read_invocation
-from assay.verify.report_checks import BAD, explain_ending
+from assay.verify.report_checks import BAD, NONE_PASSED, explain_ending
 from assay.verify.runner import Runner
 from assay.verify.spec import CheckSpec, Execution, Observation, doubt, forgery
 
@@ -296,8 +296,10 @@ def _observe(
     findings = tuple(_findings(check, result, report))
     explanation = _explanation(check, result, report)
     forgeries = [finding for finding in findings if finding.severity == "forgery"]
-    if not explanation and forgeries:
-        explanation = forgeries[0].explanation
+    problem = _explanation(check, result, report, apart=True)
+    if forgeries:
+        explanation = explanation or forgeries[0].explanation
+        problem = problem or forgeries[0].explanation
     execution = Execution(
         files=tuple(report.ran),
         elsewhere=tuple(report.elsewhere),
@@ -319,15 +321,18 @@ def _observe(
         ),
         findings=findings,
         seen=tuple(report.seen),
+        problem=problem,
         execution=execution if check.changed or check.removed else None,
     )
 
 
-def _explanation(check: CheckSpec, result: ExecutionResult, report: _Report) -> str:
-    """Return why the check did not pass; empty if it did."""
+def _explanation(
+    check: CheckSpec, result: ExecutionResult, report: _Report, *, apart: bool = False
+) -> str:
+    """Return why the check did not pass, apart from its failed tests or not; empty if it did."""
     why = ""
     bad = [test for test in report.tests if test.status in BAD]
-    if bad:
+    if bad and not apart:
         why = f"{len(bad)} of {count(len(report.tests), 'test')} did not pass"
     elif result.reason is not Reason.COMPLETED:
         why = explain_ending(result)
@@ -344,7 +349,7 @@ def _explanation(check: CheckSpec, result: ExecutionResult, report: _Report) -> 
     elif report.ended == _NO_TESTS or not report.tests:
         why = "it found no tests"
     elif not any(test.passed for test in report.tests):
-        why = "all tests were skipped"
+        why = NONE_PASSED if bad else "all tests were skipped"
     elif check.canaries and not report.planted:
         why = "no test that must fail could be planted"
     return why
