@@ -5,11 +5,13 @@ environment or descriptor of this one. Kernel, processor, Python and other runti
 """
 
 import errno
+import hashlib
 import json
 import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,8 +24,9 @@ import anyio
 
 from assay.contracts.distribution import DISTRIBUTION, install_command
 from assay.contracts.errors import AssayError, UsageError
-from assay.contracts.execution import ExecutionResult, Isolation, Limits, PythonCode
+from assay.contracts.execution import ExecutionResult, Isolation, Limits, PythonCode, SandboxSpec
 from assay.contracts.ports import SandboxBackend
+from assay.contracts.workspace import WorkspaceLayer
 from assay.sandbox.native.doctor.explain import Finding, Status, explain
 from assay.sandbox.native.doctor.host_info import Machine, read_machine
 from assay.sandbox.native.host.visible_paths import boot
@@ -210,10 +213,19 @@ OnProgress = Callable[[str], None]
 """Receives the name of the probe that is running. Must not block."""
 
 WHOLE: Final = "a program in the sandbox"
+LAYERS: Final = "workspace layers"
 _WHOLE_TIMEOUT_S: Final = 60.0
 _DATA_STACK: Final = ("numpy", "pandas", "matplotlib", "sklearn")
 _PROGRAM: Final = PythonCode(source=b"print(6*7)")
 _ANSWER: Final = "42\n"
+_FILE_SYSTEM: Final = PythonCode(
+    source=b"""
+with open("/proc/self/mountinfo") as mounts:
+    kinds = [line.split(" - ")[1].split()[0] for line in mounts if line.split()[4] == "/app"]
+print(kinds[-1])
+"""
+)
+"""Prints the kind of the file system of the workspace; the last mount hides those below."""
 _OVERLOADED: Final = "the machine is overloaded, or the kernel holds the call back"
 _PLEASE_REPORT: Final = "please report it, with the output of `assay doctor --json`"
 
@@ -226,6 +238,8 @@ class Proof:
     isolation: Isolation
     run_ms: float
     """The duration of the second run, seen from the caller."""
+    layers: Literal["", "mounted", "copied"] = ""
+    """How workspaces start with the files of a layer; empty for other backends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +339,8 @@ async def examine(
         findings.update((limit.name, limit) for limit in limits)
     on_progress(WHOLE)
     findings[WHOLE], proof = await _prove(open_backend, native, wanted)
+    if proof is not None and proof.layers:
+        findings[LAYERS] = _describe_layers(proof.layers)
     return Report(
         findings=tuple(findings.values()), native=native, limits_kept_by=kept_by, proof=proof
     )
@@ -396,7 +412,7 @@ async def _prove(
 ) -> tuple[Finding, Proof | None]:
     try:
         with anyio.fail_after(_WHOLE_TIMEOUT_S):
-            result, run_ms, backend = await _run_twice(open_backend)
+            result, run_ms, backend, layers = await _run_twice(open_backend)
     except TimeoutError:
         detail = f"no answer in {_WHOLE_TIMEOUT_S:g} s"
         return Finding(name=WHOLE, status="timed_out", detail=detail, fix=_PLEASE_REPORT), None
@@ -406,7 +422,7 @@ async def _prove(
     if result.stdout != _ANSWER or not result.succeeded:
         detail = f"{result.reason}, exit code {result.exit_code}: {result.stderr.strip()[-300:]}"
         return Finding(name=WHOLE, status="failed", detail=detail, fix=_PLEASE_REPORT), None
-    proof = Proof(backend=backend, isolation=result.isolation, run_ms=run_ms)
+    proof = Proof(backend=backend, isolation=result.isolation, run_ms=run_ms, layers=layers)
     detail = f"print(6*7) gave 42, the second time in {run_ms:.1f} ms"
     return Finding(name=WHOLE, status="ok", detail=detail), proof
 
@@ -423,9 +439,36 @@ def _no_proof(error: Exception, native: Isolation | None, wanted: Isolation | No
     return Finding(name=WHOLE, status="failed", detail=str(error), cause=cause, fix=fix)
 
 
-async def _run_twice(open_backend: OpenBackend) -> tuple[ExecutionResult, float, str]:
-    async with open_backend() as backend, backend.open_sandbox(Limits()) as sandbox:
-        await sandbox.run(_PROGRAM)
-        started = time.perf_counter()
-        result = await sandbox.run(_PROGRAM)
-        return result, (time.perf_counter() - started) * 1000, backend.name
+async def _run_twice(
+    open_backend: OpenBackend,
+) -> tuple[ExecutionResult, float, str, Literal["", "mounted", "copied"]]:
+    async with open_backend() as backend:
+        async with backend.open_sandbox(Limits()) as sandbox:
+            await sandbox.run(_PROGRAM)
+            started = time.perf_counter()
+            result = await sandbox.run(_PROGRAM)
+            run_ms = (time.perf_counter() - started) * 1000
+        layers = await _try_layer(backend) if backend.name == "native" else ""
+        return result, run_ms, backend.name, layers
+
+
+async def _try_layer(backend: SandboxBackend) -> Literal["mounted", "copied"]:
+    """Open a sandbox from a layer, and let a program look which file system that is."""
+    with tempfile.TemporaryDirectory(prefix="assay-doctor-") as folder:
+        layer = WorkspaceLayer(hashlib.sha256().hexdigest(), Path(folder))
+        async with backend.open_sandbox(Limits(), SandboxSpec(layer=layer)) as sandbox:
+            result = await sandbox.run(_FILE_SYSTEM)
+    return "mounted" if result.stdout.strip() == "overlay" else "copied"
+
+
+def _describe_layers(how: Literal["mounted", "copied"]) -> Finding:
+    if how == "mounted":
+        detail = "mounted with overlayfs; opening takes the same time for any number of files"
+        return Finding(name=LAYERS, status="info", detail=detail)
+    return Finding(
+        name=LAYERS,
+        status="info",
+        detail="copied into each sandbox, so that opening takes longer for more files",
+        cause="this kernel does not mount overlayfs over a tmpfs in a user namespace",
+        fix="use Linux 6.6 or newer, with namespaces",
+    )
