@@ -64,6 +64,8 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
     limits: RunLimits | None = None,
     statement: str = "Write the answer",
     listener: Callable[[RunEvent], None] = lambda _: None,
+    settings: Settings | None = None,
+    notices: list[str] | None = None,
     **more: Any,
 ) -> Story:
     """Let a scripted model work on a goal in a workspace with these files."""
@@ -85,7 +87,9 @@ async def tell(  # noqa: PLR0913 - what a story may differ in
         **fields,
     )
     events: list[RunEvent] = []
-    outcome = await start_run(
-        request, settings_in(folder), RunCallbacks(listeners=(events.append, listener))
+    callbacks = RunCallbacks(
+        listeners=(events.append, listener),
+        on_notice=(lambda _: None) if notices is None else notices.append,
     )
+    outcome = await start_run(request, settings or settings_in(folder), callbacks)
     return Story(folder=folder, outcome=outcome, events=events)

@@ -26,6 +26,7 @@ from assay.contracts.messages import ModelInfo, Usage
 from assay.contracts.ports import Model, SandboxBackend
 from assay.contracts.workspace import Tree, Withheld
 from assay.models.open import OpenOptions, build_meter
+from assay.runs.approved_tools import open_run_tools
 from assay.runs.delivery import (
     CERTIFICATE,
     DELIVERED,
@@ -289,6 +290,10 @@ async def _open_deps(
             project=str(request.workspace or ""),
             on_notice=callbacks.on_notice,
         ) as memory,
+        # Callers that lend their sandboxes, such as the server, have no tools of a user.
+        nullcontext(WORKSPACE_TOOLS)
+        if lent
+        else open_run_tools(settings, model.info, request.workspace, callbacks.on_notice) as tools,
     ):
         if kept is None:
             info = MODEL_INFO.dump_python(model.info, mode="json")
@@ -303,7 +308,7 @@ async def _open_deps(
             equipment=environment.equipment,
             limits=limits_of(settings.agent),
             journal=journal,
-            tools=WORKSPACE_TOOLS,
+            tools=tools,
             screen=build_screen(settings.screening),
             screening=request.screening,
             memory=memory,

@@ -51,6 +51,7 @@ _EMPTY_REPLIES: Final = 2
 _SUMMARY_CHARS: Final = 120
 _ACTION_CHARS: Final = 4_000
 """The part of the code that is compared with earlier failures."""
+_LONGEST_ANSWER: Final = 40_000
 _ANSWER_CHARS: Final = 2_000
 """The part of a tool answer that users see."""
 _NUDGE: Final = (
@@ -271,6 +272,8 @@ async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
         text, failed = str(error), True
     session.tree = await read_tree(session.sandbox)
     digest = await context.deps.journal.store_tree(session.tree)
+    # Tools of MCP servers may answer at any length.
+    text = trim(text, max_chars=_LONGEST_ANSWER)
     return {"text": f"{warning}{text}", "failed": failed, "tree": digest}
 
 
