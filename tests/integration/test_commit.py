@@ -20,7 +20,7 @@ from assay.storage.read_workspace import read_workspace, write_tree
 from assay.storage.run_store import Run, RunStore
 from tests.support.killed import is_killed, starts_a_program
 from tests.support.loops import run_apart
-from tests.support.repositories import a_repository, git
+from tests.support.repositories import a_repository, git, plant_programs
 from tests.support.stored_runs import a_tree, store_a_run
 
 BEFORE = a_tree(calc="return a - b\n", other="1\n", sub__gone="gone\n")
@@ -208,29 +208,9 @@ def test_a_bad_name_for_a_branch_is_refused_before_the_run(folder: Path, name: s
 
 
 def test_nothing_that_a_repository_configures_is_run(folder: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\ntouch '{mark}'\ncat\n")
-    program.chmod(0o755)
-    hooks = folder / ".git" / "hooks"
-    hooks.mkdir(exist_ok=True)
-    for name in ("reference-transaction", "post-index-change", "pre-commit", "post-commit"):
-        (hooks / name).write_bytes(program.read_bytes())
-        (hooks / name).chmod(0o755)
-    (folder / ".gitattributes").write_text("* filter=evil diff=evil\n")
-    git(folder, "-c", "core.hooksPath=/dev/null", "add", ".gitattributes")
-    git(folder, "-c", "core.hooksPath=/dev/null", "commit", "-qm", "attributes")
-    (tmp_path / "included").write_text(f"[core]\n\tfsmonitor = {program}\n\tpager = {program}\n")
-    keys = ("filter.evil.clean", "filter.evil.process", "diff.evil.textconv", "core.sshCommand")
-    for key in (*keys, "core.fsmonitor", "gpg.program", "core.editor", "core.alternateRefsCommand"):
-        git(folder, "config", key, str(program))
-    git(folder, "config", "include.path", str(tmp_path / "included"))
-    git(folder, "config", "commit.gpgSign", "true")
-    git(folder, "config", "filter.evil.required", "true")
+    mark = plant_programs(folder, tmp_path / "program")
     before = read_workspace(folder)
     after = before.with_files({PurePosixPath("calc"): TreeFile(b"return a + b\n")})
-    mark.unlink(missing_ok=True)
-
     check(folder)
     run_apart(commit, a_run(folder, before, after, branch="new"), before, after)
     run_apart(commit, a_run(folder, before, after), before, after)

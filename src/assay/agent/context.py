@@ -40,6 +40,11 @@ _HANGS: Final = (
 )
 
 
+async def no_history() -> Tree:
+    """Return the git history of a workspace without a repository."""
+    return Tree()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDeps:
     """The dependencies of a run."""
@@ -61,6 +66,8 @@ class RunDeps:
     instructions: ProjectInstructions = NO_INSTRUCTIONS
     workspace: str = ""
     """The name of the workspace folder for the user."""
+    history: Callable[[], Awaitable[Tree]] = no_history
+    """Returns a copy of the git history, with the paths of its files from the workspace."""
     clock: Callable[[], float] = time.monotonic
 
     @property

@@ -15,6 +15,7 @@ from assay.contracts.messages import ModelInfo, Reply, Request
 from assay.contracts.ports import OnText, ignore_text
 from assay.memory.stored_memory import ResilientMemory
 from assay.runs.environment import environment_from_json
+from assay.runs.history import HISTORY, RunHistory
 from assay.runs.request import limits_of, spec_of
 from assay.runs.runner import CHECKPOINTS, MODEL, MODEL_INFO, PACKAGES, PRISTINE, REPLIES
 from assay.settings.load import Settings
@@ -78,6 +79,10 @@ class Comparison:
             )
 
 
+def _ignore(notice: str) -> None:
+    del notice
+
+
 class _RecordedModel:
     """A model that only rejects requests: all recorded replies are already in the journal."""
 
@@ -121,6 +126,10 @@ async def replay_run(
             # The user's input and the model's replies are copied, but nothing else.
             pristine = await source.load_tree(begun["tree"])
             await journal.store_tree(pristine)
+            history = await source.recall(HISTORY) or {"tree": ""}
+            if history["tree"]:
+                await journal.store_tree(await source.load_tree(history["tree"]))
+            await journal.keep(HISTORY, history)
             for key, reply in source.kept_under(REPLIES):
                 await journal.keep(f"{REPLIES}{key}", reply)
             kept = await source.recall(PACKAGES) or {"pins": ()}
@@ -144,6 +153,9 @@ async def replay_run(
                     memory=ResilientMemory(None),
                     memory_use="off",
                     workspace=str(run.request.workspace or ""),
+                    history=RunHistory(
+                        journal=journal, workspace=None, pristine=pristine, on_notice=_ignore
+                    ).load,
                 )
                 result, _ = await run_graph(deps, folder / CHECKPOINTS)
     return _compared(run.id, recorded, again, result)

@@ -42,6 +42,7 @@ from assay.runs.environment import (
     generated_files,
     prepare_environment,
 )
+from assay.runs.history import RunHistory
 from assay.runs.request import RunCallbacks, limits_of, resolve_request, spec_of
 from assay.settings.load import BudgetSettings, SandboxSettings, Settings
 from assay.storage.certificates import (
@@ -314,6 +315,12 @@ async def _open_deps(
             memory=memory,
             memory_use=request.memory,
             workspace=str(destination(run).absolute()),
+            history=RunHistory(
+                journal=journal,
+                workspace=request.workspace,
+                pristine=pristine,
+                on_notice=callbacks.on_notice,
+            ).load,
         )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from assay.agent.compaction import ANSWERS_END, compacted, cut_off
-from assay.agent.context import StepContext
+from assay.agent.context import RunDeps, StepContext
 from assay.agent.edits.apply import Applied, DeleteFile, Edit, WriteFile, apply_edits
 from assay.agent.prompt_builder import (
     prompt,
@@ -31,6 +31,7 @@ from assay.agent.strategies.run_tools import VIEW_IMAGE, run_tools
 from assay.agent.target_files import may_change
 from assay.contracts.errors import ContextOverflowError, ToolError, WorkspaceError
 from assay.contracts.events import ToolAnswered
+from assay.contracts.execution import Command
 from assay.contracts.lessons import RecallQuery
 from assay.contracts.messages import (
     Message,
@@ -87,6 +88,10 @@ class _ToolSession:
     """Images that the model has asked for and not received yet."""
 
 
+_DISK_SHARE: Final = (1 << 20) // 4
+"""Bytes of history per megabyte of disk."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answered:
     """The answers to one reply, and how it ends the attempt."""
@@ -94,6 +99,17 @@ class _Answered:
     texts: list[str]
     finished: bool = False
     blocked: str = ""
+
+
+async def _add_history(deps: RunDeps, sandbox: Sandbox) -> None:
+    """Give a sandbox with git a copy of the history, which is no part of a change."""
+    history = await deps.history()
+    size = sum(file.size for file in history.files.values())
+    if not history.files or size > deps.limits.disk_mb * _DISK_SHARE:
+        return
+    result = await sandbox.run(Command(argv=("git", "--version")))
+    if result.exit_code == 0:
+        await write_tree(sandbox, history)
 
 
 async def work_on(
@@ -104,6 +120,7 @@ async def work_on(
     info = deps.model.info
     async with deps.backend.open_sandbox(deps.limits) as sandbox:
         await write_tree(sandbox, tree)
+        await _add_history(deps, sandbox)
         tools = {tool.spec.name: tool for tool in deps.tools}
         # After a failed attempt, the model knows what the check says.
         experienced = bool(context.state.attempts)
