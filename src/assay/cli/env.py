@@ -1,5 +1,6 @@
 """`assay env`: shows and builds the environment that a project declares."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +53,8 @@ def build(project: Path, *, as_json: bool) -> None:
     settings = load_settings(project=project)
     check_extras("an environment", settings, "packages")
     declared = _detect(project)
-    environment = anyio.run(prepare_environment, settings.sandbox, AUTO, project)
+    tell = partial(click.echo, err=True)
+    environment = anyio.run(prepare_environment, settings.sandbox, AUTO, project, tell)
     pins = environment.sandbox.packages
     if as_json:
         click.echo(to_json({**_fields(declared), "pins": list(pins)}))
@@ -104,4 +106,5 @@ def _print(declared: "DeclaredEnvironment", packages: tuple[str, ...]) -> None:
     for text in packages:
         pin, *hashes = text.split(" --hash=")
         more = f" and {len(hashes) - 1} more" if len(hashes) > 1 else ""
-        click.echo(one_line(f"  {pin}" + (f"  {hashes[0]}{more}" if hashes else "")))
+        digest = f"  {hashes[0]}{more}" if hashes else ""
+        click.echo(f"  {one_line(pin)}{one_line(digest) and f'  {one_line(digest)}'}")

@@ -1,9 +1,10 @@
 """The environment of a project's sandboxes: detected once, pinned, and the same after a resume."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from anyio import to_thread
 from pydantic import TypeAdapter
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter
 from assay.contracts.distribution import how_to_install, missing_extras
 from assay.contracts.errors import PackageError, UsageError
 from assay.contracts.execution import EditableProject, SandboxSpec
+from assay.sandbox.factory import resolve_packages
 from assay.settings.load import SandboxSettings
 from assay.text.formatting import count
 from assay.wiring import pin_environment, pin_packages
@@ -18,6 +20,8 @@ from assay.wiring import pin_environment, pin_packages
 AUTO: Final = "auto"
 OFF: Final = "off"
 _EXTRA: Final = "packages"
+_MOST_BUILDS: Final = 20
+_T = TypeVar("_T")
 _PROJECT: Final = TypeAdapter(EditableProject)
 _UNSUPPORTED: Final = frozenset({"e2b"})
 """Backends that cannot add packages to a sandbox."""
@@ -120,7 +124,12 @@ async def prepare_environment(
         number = count(len(declared.requirements), "package")
         on_notice(f"preparing {number} of {', '.join(declared.files[:3])}")
     try:
-        pinned = await pin_environment(sandbox, declared)
+        pinned = await _build_as_needed(
+            sandbox,
+            declared.requirements,
+            partial(pin_environment, sandbox, declared),
+            on_notice,
+        )
     except PackageError as error:
         raise PackageError(
             f"the project's packages cannot be installed: {error}",
@@ -130,3 +139,42 @@ async def prepare_environment(
             ),
         ) from error
     return ProjectEnvironment(sandbox=pinned, project=declared.project, files=declared.files)
+
+
+async def install_environment(environment: ProjectEnvironment) -> None:
+    """Install a stored environment, which may come from another machine.
+
+    Raises:
+        PackageError: If a package cannot be installed.
+        MissingExtraError: If uv is needed and not installed.
+    """
+    sandbox = environment.sandbox
+    if any("--hash=" in pin for pin in sandbox.packages):
+        install = partial(resolve_packages, sandbox, project=environment.project, hashes=True)
+        await _build_as_needed(sandbox, sandbox.packages, install, lambda _: None)
+
+
+async def _build_as_needed(
+    sandbox: SandboxSettings,
+    requirements: tuple[str, ...],
+    install: Callable[[], Awaitable[_T]],
+    on_notice: Callable[[str], None],
+) -> _T:
+    """Install packages; build those without a wheel from source, each one once."""
+    from assay.sandbox.packages.requirements import parse_requirement, parse_requirements
+    from assay.sandbox.packages.resolver import NoWheelError
+
+    known = {one.name: one for one in parse_requirements(requirements)}
+    built: set[str] = set()
+    while True:
+        try:
+            return await install()
+        except NoWheelError as error:
+            name = next((one for one in error.names if one not in built), "")
+            if not name or len(built) >= _MOST_BUILDS:
+                raise
+            built.add(name)
+            from assay.runs.source_builds import build_from_source
+
+            requirement = known.get(name) or parse_requirement(name)
+            await build_from_source(sandbox, requirement, on_notice)

@@ -10,7 +10,7 @@ from anyio import to_thread
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree
-from assay.runs.environment import stored_environment
+from assay.runs.environment import install_environment, stored_environment
 from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
@@ -73,6 +73,7 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
     given, hosts = certificate.environment.given, certificate.environment.hosts
     sandbox = settings.sandbox.model_copy(update={"hosts": hosts})
     environment = stored_environment(sandbox, given, certificate.environment.project)
+    await install_environment(environment)
     async with open_backend(environment.sandbox, project=environment.project) as backend:
         verifier = Verifier(backend, limits_of(settings.agent))
         verdict = await verifier.verify(case, certified)

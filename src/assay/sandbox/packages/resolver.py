@@ -6,10 +6,11 @@ Its output is translated into one short error that a model or a person can act o
 """
 
 import configparser
+import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import PIPE  # noqa: TID251 - a constant for anyio's processes
 from typing import Final
@@ -17,6 +18,7 @@ from typing import Final
 import anyio
 
 from assay.contracts.errors import MissingExtraError, PackageError
+from assay.sandbox.packages.built import BuiltWheels
 from assay.sandbox.packages.requirements import Requirement, canonical_name, likely_name
 from assay.sandbox.packages.target import Target
 
@@ -105,6 +107,7 @@ _UNKNOWN: Final = re.compile(r"(\S+) was not found in the (?:package registry|pr
 _NO_VERSION: Final = re.compile(r"there (?:is|are) no versions? of (.+?)(?: and | that |, |$)")
 _ONLY_OTHERS: Final = re.compile(r"only (.+?) (?:is|are) available and you require ([^\s,]+)")
 _NO_WHEEL: Final = re.compile(r"no usable wheels|no wheels with a matching|no matching wheels")
+_NEEDS_WHEEL: Final = re.compile(r"Wheels are required for `([A-Za-z0-9._-]+)`")
 _UNREACHABLE: Final = re.compile(
     r"Failed to fetch|error sending request|Request failed|dns error|Connection refused"
     r"|network was disabled|Network connectivity is disabled"
@@ -139,7 +142,7 @@ def explain(said: str, asked: Sequence[Requirement], target: Target) -> PackageE
                 hint=f"ask for versions that work with {requirement}",
             )
     if _NO_WHEEL.search(flat):
-        return _no_wheel(flat, asked, target)
+        return _no_wheel(text, flat, asked, target)
     if missing := _NO_VERSION.search(flat):
         return PackageError(
             f"there is no version of {missing[1]} to be had for {target.words}",
@@ -163,13 +166,22 @@ def _unknown(name: str, asked: Sequence[Requirement]) -> PackageError:
     )
 
 
-def _no_wheel(flat: str, asked: Sequence[Requirement], target: Target) -> PackageError:
+class NoWheelError(PackageError):
+    """A package has no wheel for the interpreter; it could be built from source."""
+
+    def __init__(self, message: str, *, names: tuple[str, ...], hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.names = names
+
+
+def _no_wheel(text: str, flat: str, asked: Sequence[Requirement], target: Target) -> PackageError:
     named = [str(one) for one in asked if re.search(rf"\b{re.escape(one.name)}\b", flat)]
     others = [meant for one in asked if one.name in flat and (meant := likely_name(one.name))]
     hint = f"did you mean {others[0]!r}?" if others else "ask for another version or package"
-    return PackageError(
+    return NoWheelError(
         f"there is no wheel of {' or '.join(named) or 'a package'} for {target.words}, and nothing "
         "is built from source",
+        names=tuple(map(canonical_name, dict.fromkeys(_NEEDS_WHEEL.findall(text)))),
         hint=hint,
     )
 
@@ -224,6 +236,7 @@ class Resolver:
 
     wheels: Path
     """The folder of downloaded wheels."""
+    built: BuiltWheels
     environment: Mapping[str, str] = field(repr=False)
     """The user's environment; only index variables are passed on."""
 
@@ -253,11 +266,13 @@ class Resolver:
         bound.write_text("".join(f"{pin}\n" for pin in (*target.present, *constraints)))
         command = ["pip", "compile", str(wanted), "--constraints", str(bound), *_for(target)]
         options = ["--generate-hashes", "--no-header", "--no-annotate", "--quiet"]
+        options += self.built.find_links()
         with anyio.move_on_after(_RESOLVE_WITHIN_S):
             status, said, complaint = await self._run([*command, *options], folder)
             if status:
                 raise explain(complaint, asked, target)
-            return tuple(pin for pin in _read_pins(said) if pin.name not in present)
+            pins = map(self._with_source, _read_pins(said))
+            return tuple(pin for pin in pins if pin.name not in present)
         raise PackageError(f"the resolver did not come to an end in {_RESOLVE_WITHIN_S:g} s")
 
     async def unpack(self, pins: Sequence[Pin], target: Target, folder: Path, into: Path) -> None:
@@ -265,7 +280,7 @@ class Resolver:
         if not pins:
             return
         chosen = folder / "chosen.txt"
-        chosen.write_text("".join(f"{pin.line}\n" for pin in pins))
+        chosen.write_text("".join(f"{self._line(pin)}\n" for pin in pins))
         command = ["pip", "install", "--target", str(into), "--requirement", str(chosen)]
         options = ["--no-deps", "--require-hashes", "--link-mode", "copy", "--quiet"]
         with anyio.move_on_after(_FETCH_WITHIN_S):
@@ -274,6 +289,19 @@ class Resolver:
                 raise _not_unpacked(complaint, target)
             return
         raise PackageError(f"the packages were not there after {_FETCH_WITHIN_S:g} s")
+
+    def _with_source(self, pin: Pin) -> Pin:
+        """Return a pin with the hash of its source, if its wheel was built here."""
+        source = self.built.source_of(pin.hashes)
+        return replace(pin, hashes=(source,)) if source else pin
+
+    def _line(self, pin: Pin) -> str:
+        """Return the line of a requirements file that installs a pin."""
+        wheel = self.built.find(pin.hashes)
+        if wheel is None:
+            return pin.line
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        return f"{pin.name} @ {wheel.as_uri()} --hash=sha256:{digest}"
 
     async def describe_source(self, requirement: Requirement, target: Target, folder: Path) -> str:
         """Return uv's lock (PEP 751) of the source distribution of one package.
@@ -358,4 +386,6 @@ def _not_unpacked(complaint: str, target: Target) -> PackageError:
     lines = [line.strip() for line in redacted(complaint).splitlines() if line.strip()]
     told = " ".join(line.removeprefix("error:").removeprefix("cause:").strip() for line in lines)
     explained = explain(complaint, (), target)  # raises if the index was the reason
+    if isinstance(explained, NoWheelError):
+        return explained
     return PackageError(f"a package cannot be unpacked: {told[:400]}", hint=explained.hint)

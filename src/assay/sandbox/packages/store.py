@@ -5,6 +5,7 @@ requests/HASH   the layer of a request, and the time of the request
 locks/HASH      locked by the process that creates the layer of a request
 making/…        layers in progress; entries without an owner are leftovers
 wheels          uv's downloads
+built/SHA256    a wheel that was built of the source distribution with this hash
 """
 
 import configparser
@@ -30,6 +31,7 @@ from anyio import to_thread
 
 from assay.contracts.errors import PackageError, UsageError
 from assay.contracts.execution import EditableProject
+from assay.sandbox.packages.built import BuiltWheels
 from assay.sandbox.packages.requirements import (
     Requirement,
     canonical_name,
@@ -46,6 +48,13 @@ _FORMAT: Final = 2
 _COMPILE_WITHIN_S: Final = 300.0
 _INTERPRETER: Final = "#!/usr/bin/env python3\n"
 _LONGEST_SHEBANG: Final = 512
+_SITE: Final = '''"""Hide the interpreter's packages: the project's environment is complete."""
+
+import sys
+
+sys.path[:] = [path for path in sys.path if not path.endswith("/site-packages")]
+'''
+"""The module `sitecustomize`, which each interpreter imports at its start."""
 _NOT_COMMANDS: Final = re.compile(r"python[\d.]*|(?:ba|da|z)?sh|env|node|go|cargo")
 """Commands of the sandbox that no package may replace."""
 
@@ -67,10 +76,17 @@ class Layer:
     used_at: float
 
 
-def layer_key(pins: Sequence[Pin], target: Target, project: EditableProject | None = None) -> str:
+def layer_key(
+    pins: Sequence[Pin],
+    target: Target,
+    project: EditableProject | None = None,
+    *,
+    complete: bool = False,
+) -> str:
     """Return the name of a layer: a digest of everything that determines its contents."""
     content: list[object] = [_FORMAT, target.python, target.platform]
     content += [sorted(pin.line for pin in pins), *_words_of(project)]
+    content += ["complete"] if complete else []
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
@@ -88,10 +104,12 @@ async def install(
     *,
     max_bytes: int,
     project: EditableProject | None = None,
+    complete: bool = False,
 ) -> None:
     """Turn unpacked wheels into a layer: cleaned, compiled, read-only and with a manifest.
 
-    A project gets the metadata that an editable install would write.
+    A project gets the metadata that an editable install would write. Programs that see a complete
+    layer do not see the packages of Assay's own environment.
 
     Raises:
         PackageError: If it contains more than allowed, or forbidden files.
@@ -99,6 +117,8 @@ async def install(
     content = folder / CONTENT
     if project is not None:
         _write_metadata(content, project)
+    if complete and (content / "_pytest").is_dir():
+        (content / "sitecustomize.py").write_text(_SITE)
     _rewrite_scripts(content)
     await _compile(content, target)
     size_bytes = _close(content, max_bytes)
@@ -250,7 +270,10 @@ class PackageStore:
     def __init__(self, folder: Path, *, environment: Mapping[str, str], max_bytes: int) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
-        self._resolver = Resolver(wheels=folder / "wheels", environment=environment)
+        self.built = BuiltWheels(folder / "built")
+        self.resolver = Resolver(
+            wheels=folder / "wheels", built=self.built, environment=environment
+        )
 
     @property
     def layers_folder(self) -> Path:
@@ -324,7 +347,7 @@ class PackageStore:
     def clean(self) -> tuple[Layer, ...]:
         """Remove all unused layers and their downloads; returns the removed layers."""
         removed = tuple(layer for layer in self.layers() if self.remove(layer))
-        for name in ("wheels", "requests"):
+        for name in ("wheels", "requests", "built"):
             _remove(self._folder / name)
         self._sweep()
         return removed
@@ -380,14 +403,21 @@ class PackageStore:
         asked, constraints = request.asked, request.constraints
         pins: tuple[Pin, ...] = ()
         if asked:
-            pins = await self._resolver.resolve(asked, target, bench, constraints=constraints)
-        key = layer_key(pins, target, project)
+            pins = await self.resolver.resolve(asked, target, bench, constraints=constraints)
+        key = layer_key(pins, target, project, complete=request.complete)
         place = self.layers_folder / key
         if read_layer(place) is not None:
             return key
         made = _make_empty(bench / "layer")
-        await self._resolver.unpack(pins, target, bench, made / CONTENT)
-        await install(made, pins, target, max_bytes=self._max_bytes, project=project)
+        await self.resolver.unpack(pins, target, bench, made / CONTENT)
+        await install(
+            made,
+            pins,
+            target,
+            max_bytes=self._max_bytes,
+            project=project,
+            complete=request.complete,
+        )
         try:
             made.rename(place)
         except OSError:
@@ -451,6 +481,12 @@ class _Request:
     constraints: tuple[Requirement, ...]
     target: Target
     project: EditableProject | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether this is the environment of a project, with all that it needs."""
+        hashed = bool(self.asked) and all(requirement.hashes for requirement in self.asked)
+        return hashed or self.project is not None
 
     @property
     def name(self) -> str:
