@@ -20,7 +20,7 @@ from assay.agent.excerpts import (
 )
 from assay.agent.instructions import NO_INSTRUCTIONS, ProjectInstructions
 from assay.agent.state import Plan
-from assay.agent.target_files import in_tree, named_in_words
+from assay.agent.target_files import find_imported, in_tree, named_in_words
 from assay.agent.tree_map import describe_tree, words_of
 from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.contracts.lessons import Snippet
@@ -40,6 +40,7 @@ _FRAME_CHARS: Final = 5_000
 _MAP_CHARS: Final = 5_000
 _CHANGE_CHARS: Final = 6_000
 _FEW_TESTS: Final = 8
+_FEW_FILES: Final = 12
 _NOW: Final = "The file now"
 _TESTS: Final = "Source of the failing tests"
 _FRAMES: Final = "Where the failures lead"
@@ -279,12 +280,15 @@ def _select_files(goal: str, plan: Plan, tree: Tree, *, max_chars: int) -> list[
         left -= len(block)
         if not excerpt.lines:
             whole.add(excerpt.path)
-    for path in _data_files(tree) if len(tree.files) <= _LISTED else ():
-        text = tree.text(path)
+    known = "\n".join((goal, *(each.text(tree) for _, each in excerpts if each)))
+    for path in _data_files(tree):
+        wanted = path.name in known or len(tree.files) <= _FEW_FILES
+        text = tree.text(path) if wanted else None
         if text is not None and path not in whole and left > _DATA_CHARS:
             block = fenced(path, trim(text, max_chars=_DATA_CHARS))
             parts.append(f"# Data: `{path}`\n{block}")
             left -= len(block)
+    sources = tuple(each.path for title, each in excerpts if each and title == _TESTS)
     words = words_of(
         (goal, *(_words_of_test(test) for test in plan.failing)),
         names=names_imported("\n".join(each.text(tree) for _, each in excerpts if each)),
@@ -294,7 +298,7 @@ def _select_files(goal: str, plan: Plan, tree: Tree, *, max_chars: int) -> list[
         describe_tree(
             tree,
             words=words,
-            leading=(*(path for path, _ in frames), *asked, *plan.related),
+            leading=(*(path for path, _ in frames), *asked, *find_imported(sources, tree)),
             shown=frozenset(whole),
             tests=tests,
             max_chars=min(_MAP_CHARS, room),

@@ -15,8 +15,8 @@ from assay.agent.definitions import MAX_BYTES, SOURCE_SUFFIXES, Definition, find
 from assay.contracts.workspace import Tree
 from assay.text.formatting import count
 
-_LISTED_FILES: Final = 80
-_SHARE_OF_FOLDERS: Final = 0.35
+_LISTED_FILES: Final = 300
+_SHARE_OF_FOLDERS: Final = 0.4
 _MOST_FOLDERS: Final = 40
 _SUFFIXES_OF_A_FOLDER: Final = 3
 _DEEP: Final = 2
@@ -45,8 +45,13 @@ _MOST_NAMES: Final = 16
 _READ_BYTES: Final = 96 << 20
 """The content of files that is searched, over all files."""
 _PARSED_FILES: Final = 24
-_SHOWN_FILES: Final = 12
+_SHOWN_FILES: Final = 8
 _SHOWN_DEFINITIONS: Final = 14
+_FULLY_SHOWN: Final = 2
+_SHOWN_RELATED: Final = 6
+"""Definitions of the files after the first two, and only with related names."""
+_LEAST_SHARE: Final = 0.2
+"""The least score of a file that is shown, as a share of the best one's."""
 _LEADING_WEIGHT: Final = 12.0
 """The weight of a file to which a traceback or an import of a failing test leads."""
 
@@ -68,8 +73,8 @@ def describe_tree(
     others = sorted(path for path in tree.files if path not in shown)
     if not others:
         return []
-    listing = "\n".join(f"- `{path}`" for path in others)
-    if len(others) <= _LISTED_FILES and len(listing) <= max_chars:
+    listing = _list_by_folder(others[:_LISTED_FILES])
+    if len(others) <= _LISTED_FILES and len(listing) <= int(max_chars * _SHARE_OF_FOLDERS):
         title = "Other files in the workspace" if shown else "Files in the workspace"
         parts = [f"# {title}\n{listing}"]
     else:
@@ -111,6 +116,18 @@ def _looks_like_code(name: str, *, alone: bool) -> bool:
         return False
     mixed = name != name.lower() and name[1:] != name[1:].lower()
     return not alone or "_" in name.strip("_") or (mixed and name != name.upper())
+
+
+def _list_by_folder(paths: list[PurePosixPath]) -> str:
+    """Return one line for each folder with the names of its files."""
+    folders: dict[PurePosixPath, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.parent, []).append(path.name)
+    rows = (
+        f"- `{folder}/`: {', '.join(names)}" if folder.parts else f"- {', '.join(names)}"
+        for folder, names in sorted(folders.items())
+    )
+    return "\n".join(rows)
 
 
 def _describe_folders(tree: Tree, *, max_chars: int) -> str:
@@ -185,7 +202,8 @@ def _rank(
         found = find_definitions(path.suffix, tree.files[path].content)
         related = sum(_relation(each, lowered) for each in found)
         scores[path] += min(related, 4 * _LEADING_WEIGHT)
-    return sorted(parsed, key=lambda path: (-scores[path], str(path)))[:_SHOWN_FILES]
+    ranked = sorted(parsed, key=lambda path: (-scores[path], str(path)))[:_SHOWN_FILES]
+    return [path for path in ranked if scores[path] >= scores[ranked[0]] * _LEAST_SHARE]
 
 
 def _scores_by_content(
@@ -227,12 +245,16 @@ def _describe_definitions(
     """Return the definitions of files, those with related names first to be kept."""
     lowered = {word.lower(): weight for word, weight in words.items()}
     text = ""
-    for path in ranked:
+    for place, path in enumerate(ranked):
         found = find_definitions(path.suffix, tree.files[path].content)
         by_relation = sorted(
             found, key=lambda each: (-_relation(each, lowered), each.is_member, each.first)
         )
-        kept = set(by_relation[:_SHOWN_DEFINITIONS])
+        if place < _FULLY_SHOWN:
+            kept = set(by_relation[:_SHOWN_DEFINITIONS])
+        else:
+            related = [each for each in by_relation if _relation(each, lowered)]
+            kept = set(related[:_SHOWN_RELATED])
         rows = [_row(each) for each in found if each in kept]
         if not rows:
             continue

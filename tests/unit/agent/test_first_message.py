@@ -129,7 +129,7 @@ def test_large_and_generated_files_are_listed_and_not_shown(path: str, content: 
     text = message(plan, tree)
 
     assert "TEST_CASE() {}" in text
-    assert f"- `{path}`" in text
+    assert PurePosixPath(path).name in text
     assert content[:30] not in text
 
 

@@ -24,8 +24,8 @@ def test_the_first_message_has_goal_file_tests_and_data() -> None:
     assert "x = 1" in text
     assert "import a" in text
     assert "one,two" in text
-    assert "`notes/other.md`" in text
-    assert "`logo.png`" in text
+    assert "`notes/`: other.md" in text
+    assert "logo.png" in text
 
 
 def test_data_is_shown_by_its_beginning_only() -> None:
