@@ -294,13 +294,13 @@ def names_imported(source: str) -> tuple[str, ...]:
 
 
 _FRAMES: Final = (
-    re.compile(r"^\s*File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+)", re.MULTILINE),
+    re.compile(r"^[ \t]*File \"(?P<file>[^\"\n]+)\", line (?P<line>\d+)", re.MULTILINE),
     re.compile(r"^(?P<file>[^\s:\"'()]+\.py):(?P<line>\d+): ", re.MULTILINE),
     re.compile(
-        r"^\s+at [^\n]*?\(?(?:file://)?(?P<file>/[^\n():]+):(?P<line>\d+):\d+\)?$", re.MULTILINE
+        r"^[ \t]+at [^\n]*?\(?(?:file://)?(?P<file>/[^\n():]+):(?P<line>\d+):\d+\)?$", re.MULTILINE
     ),
     re.compile(
-        r"(?P<file>[\w./+-]+\.(?:go|cpp|cc|cxx|c|h|hpp|rs|js|mjs|ts|java|kt)):(?P<line>\d+)"
+        r"(?P<file>[\w./+-]{1,200}\.(?:go|cpp|cc|cxx|c|h|hpp|rs|js|mjs|ts|java|kt)):(?P<line>\d+)"
     ),
 )
 _PYTHON_FRAMES: Final = 2
