@@ -100,9 +100,8 @@ PROJECTS = (
         goal="`IndexedSet` returns the wrong item for a negative index.",
         check="pytest tests",
         path="boltons/setutils.py",
-        right="index += len(self)\n        real_index = self._get_real_index(index)\n        try:",
-        wrong="index += len(self) - 1\n        real_index = self._get_real_index(index)\n"
-        "        try:",
+        right="index += len(self)\n        if index < 0 or index >= len(self):",
+        wrong="index += len(self) - 1\n        if index < 0 or index >= len(self):",
         symbol="IndexedSet",
     ),
     Project(
