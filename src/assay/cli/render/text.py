@@ -123,7 +123,7 @@ ACTIONS: Final[dict[ActionKind, str]] = {
 }
 
 _NAMES_SHOWN: Final = 4
-_WITHHELD_SHOWN: Final = 50
+_WITHHELD_SHOWN: Final = 10
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _THOUSAND: Final = 1000
@@ -269,12 +269,14 @@ def listed(things: Iterable[object]) -> str:
 def withheld_line(withheld: Sequence[Withheld]) -> str:
     """Describe which files the code and the model do not see, and how to change that."""
     names: dict[str, list[str]] = {}
-    for one in withheld[:_WITHHELD_SHOWN]:
+    for one in withheld:
         names.setdefault(one_line(one.why, 120), []).append(one_line(str(one), 120))
-    told = [f"{', '.join(each)} ({why})" for why, each in names.items()]
-    if len(withheld) > _WITHHELD_SHOWN:
-        told.append(f"{len(withheld) - _WITHHELD_SHOWN} more, which --json lists")
-    return f"{'; '.join(told)}; --include PATH uses one"
+    groups: list[str] = []
+    for why, each in names.items():
+        left = len(each) - _WITHHELD_SHOWN
+        more = f" and {left} more, which --json lists" if left > 0 else ""
+        groups.append(f"{', '.join(each[:_WITHHELD_SHOWN])}{more} ({why})")
+    return f"{'; '.join(groups)}; --include PATH uses one"
 
 
 def in_words(usage: Usage) -> str:

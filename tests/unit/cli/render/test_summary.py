@@ -121,7 +121,7 @@ def test_withheld_files_are_named_up_to_a_number_that_fits_a_screen() -> None:
     assert withheld_line(many[:3]) == (
         "keys/0.key, keys/1.key, keys/2.key (secret); --include PATH uses one"
     )
-    assert "keys/49.key (secret); 10 more, which --json lists" in withheld_line(many)
+    assert "keys/9.key and 50 more, which --json lists (secret)" in withheld_line(many)
 
 
 def test_the_reason_for_withholding_cannot_control_the_terminal() -> None:
