@@ -17,7 +17,8 @@ from assay.contracts.workspace import (
 _BUILT_BY: Final = frozenset({"Cargo.toml", "pom.xml"})
 _BUILT: Final = "target"
 """The build folder of Cargo and Maven, beside their file; elsewhere an ordinary name."""
-_LARGEST_FILE_BYTES: Final = 16 << 20
+_LARGEST_FILE_BYTES: Final = 64 << 20
+"""As much as a workspace may have: `--include` also uses large files."""
 _MOST_FILES: Final = 20_000
 
 

@@ -57,8 +57,8 @@ def read_workspace(
     """Read all files in a folder except version control, caches, environments and `exclude`.
 
     A pattern of `exclude` with a slash applies to whole paths, others apply to names at any depth;
-    an excluded folder excludes its contents. Files that git ignores and likely secrets are withheld
-    and listed in the tree, unless `include` contains them or their folder.
+    an excluded folder excludes its contents. Files that git ignores, likely secrets and too large
+    files are withheld and listed in the tree, unless `include` contains them or their folder.
 
     Raises:
         UsageError: If it is not a folder, cannot be read, or exceeds `caps`.
@@ -163,15 +163,21 @@ class _Reader:
             self.links.append(path)
             return
         caps = self._caps
-        if status.st_size > caps.file_bytes:
+        most = caps.file_bytes if screened else caps.total_bytes
+        if status.st_size > most:
+            if screened:
+                # Listed with its size; `--include` reads it if it fits into the workspace.
+                why = f"too large: {_size_text(status.st_size)}"
+                self.withheld.append(Withheld(path=path, why=why))
+                return
             raise UsageError(
                 f"the file {str(path)!r} has {_size_text(status.st_size)}; "
-                f"a file of a workspace may have {_size_text(caps.file_bytes)}",
+                f"a workspace may have {_size_text(most)}",
                 hint=_how_to_leave_out(path),
             )
         if len(self.files) >= caps.files:
             raise self._too_much(f"more than {caps.files:,} files", by_size=False)
-        content = _read_up_to(descriptor, caps.file_bytes)
+        content = _read_up_to(descriptor, most)
         if screened and (why := secret_by_content(content, path)):
             self.withheld.append(Withheld(path=path, why=why))
             return

@@ -96,14 +96,19 @@ def test_a_person_can_leave_more_out(
     assert names(read_workspace(tmp_path, exclude=exclude)) == left
 
 
-def test_a_file_that_is_too_large_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_withheld_with_its_size(tmp_path: Path) -> None:
     fill(tmp_path, "data/big.bin", content=b"x" * 1001)
+    path = PurePosixPath("data/big.bin")
+
+    (withheld,) = read_workspace(tmp_path, caps=Caps(file_bytes=1000)).withheld
+    assert (withheld.path, withheld.why) == (path, "too large: 1,001 bytes")
+    assert names(read_workspace(tmp_path, caps=Caps(file_bytes=1001))) == ["data/big.bin"]
+    included = read_workspace(tmp_path, include=(path,), caps=Caps(file_bytes=1000))
+    assert names(included) == ["data/big.bin"]
 
     with pytest.raises(UsageError, match=r"'data/big\.bin' has 1,001 bytes") as refusal:
-        read_workspace(tmp_path, caps=Caps(file_bytes=1000))
-
+        read_workspace(tmp_path, include=(path,), caps=Caps(file_bytes=9, total_bytes=1000))
     assert "--exclude 'data/big.bin'" in refusal.value.hint
-    assert names(read_workspace(tmp_path, caps=Caps(file_bytes=1001))) == ["data/big.bin"]
 
 
 def test_too_much_in_all_names_what_is_largest(tmp_path: Path) -> None:
