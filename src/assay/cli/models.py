@@ -219,6 +219,7 @@ def test(name: str, *, as_json: bool) -> None:
             "input_tokens": usage.input_tokens,
             "cached_input_tokens": usage.cached_input_tokens,
             "output_tokens": usage.output_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
             "cost_usd": usage.cost_usd,
         }
         click.echo(to_json(fields))

@@ -146,7 +146,9 @@ class ModelUnavailableError(AssayError):
         self.retry_after_s = retry_after_s
         """Delay that the provider asked for; None if it named none."""
         self.not_charged = not_charged
-        """The provider rejected the request without reading, writing or charging anything."""
+        """The provider rejected the request, or did not get it, so it read and charged nothing.
+
+        Only then, or if the provider names a delay, may the request be sent again."""
 
 
 class ModelRefusedError(AssayError):

@@ -99,20 +99,30 @@ class Usage:
     input_tokens: int = 0
     """All input tokens, including cached ones."""
     cached_input_tokens: int = 0
+    """The part of the input that the provider read from its cache."""
+    cache_write_tokens: int = 0
+    """The part of the input that the provider wrote to its cache, if it reports that."""
     output_tokens: int = 0
+    """All output tokens, including reasoning."""
+    reasoning_tokens: int = 0
     calls: int = 0
     """Requests sent, including retries and failures."""
     cost_usd: float | None = 0.0
     """None if a price is not known."""
+    saved_usd: float = 0.0
+    """What the provider's cache saved, less what writing to it cost; zero without a price."""
 
     def __add__(self, other: "Usage") -> "Usage":
         known = self.cost_usd is not None and other.cost_usd is not None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             calls=self.calls + other.calls,
             cost_usd=(self.cost_usd or 0.0) + (other.cost_usd or 0.0) if known else None,
+            saved_usd=self.saved_usd + other.saved_usd,
         )
 
     def __sub__(self, earlier: "Usage") -> "Usage":
@@ -120,9 +130,12 @@ class Usage:
         return Usage(
             input_tokens=self.input_tokens - earlier.input_tokens,
             cached_input_tokens=self.cached_input_tokens - earlier.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens - earlier.cache_write_tokens,
             output_tokens=self.output_tokens - earlier.output_tokens,
+            reasoning_tokens=self.reasoning_tokens - earlier.reasoning_tokens,
             calls=self.calls - earlier.calls,
             cost_usd=(self.cost_usd or 0.0) - (earlier.cost_usd or 0.0) if known else None,
+            saved_usd=self.saved_usd - earlier.saved_usd,
         )
 
 
@@ -145,6 +158,8 @@ class Price:
     output_usd: float
     cached_input_usd: float | None = None
     """None: the same as other input."""
+    cache_write_usd: float | None = None
+    """For input that is reported as written to the cache; None: the same as other input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,12 @@ class Reservation:
     @property
     def usage(self) -> Usage:
         """Return the usage of a call that takes the whole reservation."""
-        used = Usage(input_tokens=self.input_tokens, output_tokens=self.output_tokens, calls=1)
+        used = Usage(
+            input_tokens=self.input_tokens,
+            cache_write_tokens=self.input_tokens if _writing_costs_more(self.price) else 0,
+            output_tokens=self.output_tokens,
+            calls=1,
+        )
         return replace(used, cost_usd=None if self.price is None else _cost_usd(used, self.price))
 
 
@@ -269,6 +274,8 @@ def _settled(reply: Reply, reservation: Reservation) -> Usage:
     # A cost of zero comes from APIs that do not compute costs.
     if not told.cost_usd and reservation.price is not None:
         used = replace(used, cost_usd=_cost_usd(used, reservation.price))
+    if reservation.price is not None:
+        used = replace(used, saved_usd=_saved_usd(used, reservation.price))
     elif not told.cost_usd:
         used = replace(used, cost_usd=None)
     return used
@@ -295,13 +302,26 @@ def _was_turned_away(
 
 def _cost_usd(used: Usage, price: Price) -> float:
     cached = min(used.cached_input_tokens, used.input_tokens)
+    written = min(used.cache_write_tokens, used.input_tokens - cached)
     cached_usd = price.input_usd if price.cached_input_usd is None else price.cached_input_usd
+    write_usd = price.input_usd if price.cache_write_usd is None else price.cache_write_usd
     millionths = (
-        (used.input_tokens - cached) * price.input_usd
+        (used.input_tokens - cached - written) * price.input_usd
         + cached * cached_usd
+        + written * write_usd
         + used.output_tokens * price.output_usd
     )
     return millionths / 10**6
+
+
+def _saved_usd(used: Usage, price: Price) -> float:
+    """Return how much more the same tokens would have cost without a cache."""
+    uncached = replace(used, cached_input_tokens=0, cache_write_tokens=0)
+    return _cost_usd(uncached, price) - _cost_usd(used, price)
+
+
+def _writing_costs_more(price: Price | None) -> bool:
+    return price is not None and (price.cache_write_usd or 0.0) > price.input_usd
 
 
 def _exact(usd: float | None) -> Fraction | None:

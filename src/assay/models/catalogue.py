@@ -359,7 +359,8 @@ def _price_of(
     if listed is None:
         return None, "default", None
     found = listed.get_prices(datetime.now(UTC))
-    return _to_price(found), "price list", _flat_until(found)
+    reports_writes = provider.wire == "anthropic"
+    return _to_price(found, reports_writes=reports_writes), "price list", _flat_until(found)
 
 
 def _listed(provider_id: str, model: str) -> "ListedModel | None":
@@ -374,7 +375,7 @@ def _listed(provider_id: str, model: str) -> "ListedModel | None":
     return info
 
 
-def _to_price(listed: "ModelPrice") -> Price | None:
+def _to_price(listed: "ModelPrice", *, reports_writes: bool) -> Price | None:
     read, written, output = (
         _base(listed.input_mtok),
         _base(listed.cache_write_mtok),
@@ -382,12 +383,15 @@ def _to_price(listed: "ModelPrice") -> Price | None:
     )
     if read is None or output is None:
         return None
-    # Providers charge more than the input price for tokens that they write to a cache. Assay cannot
-    # choose them, so all input tokens count: a cap must not be exceeded.
+    cached = _base(listed.cache_read_mtok)
+    if reports_writes:
+        return Price(
+            input_usd=read, output_usd=output, cached_input_usd=cached, cache_write_usd=written
+        )
+    # Some providers charge more than the input price for tokens that they write to a cache, and do
+    # not report them, so all input tokens count: a cap must not be exceeded.
     dearest = max(read, written or 0.0)
-    return Price(
-        input_usd=dearest, output_usd=output, cached_input_usd=_base(listed.cache_read_mtok)
-    )
+    return Price(input_usd=dearest, output_usd=output, cached_input_usd=cached)
 
 
 def _flat_until(listed: "ModelPrice") -> int | None:

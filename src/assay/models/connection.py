@@ -34,6 +34,8 @@ _CLIENT_ERRORS = 400
 _SERVER_ERRORS = 500
 _RATE_LIMITED = 429
 _ANOTHER_TIME = (408, _RATE_LIMITED)
+# A gateway gave up, and the provider behind it may still write, and charge.
+_MAY_BE_CHARGED = (504, 524)
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -148,7 +150,7 @@ def explain_failure(
         return ModelUnavailableError(
             text,
             retry_after_s=error.retry_after_s if wait_s is None else wait_s,
-            not_charged=status >= _CLIENT_ERRORS,
+            not_charged=status >= _CLIENT_ERRORS and meant not in _MAY_BE_CHARGED,
             rate_limited=meant == _RATE_LIMITED,
         )
     return ModelRefusedError(text, hint=_ADVICE.get(meant, ""))

@@ -118,10 +118,8 @@ class ProviderModel(ABC, Generic[Client, Event]):
             match error:
                 case _ if failure is not None:
                     pass
-                case httpx2.TimeoutException():
-                    failure = self._silent()
                 case httpx2.HTTPError():
-                    failure = self._unreachable(error)
+                    failure = self._unanswered(error)
                 case ValueError():
                     failure = self._unavailable(f"sent what cannot be read: {error}")
                 case _:
@@ -133,10 +131,8 @@ class ProviderModel(ABC, Generic[Client, Event]):
     def _explain_by_kind(self, error: Exception, sdk: Any) -> AssayError | None:
         """Return the failure for the exceptions that the SDKs of OpenAI and Anthropic share."""
         match error:
-            case sdk.APITimeoutError():
-                return self._silent()
             case sdk.APIConnectionError():
-                return self._unreachable(error.__cause__ or error)
+                return self._unanswered(error.__cause__ or error)
             case sdk.APIStatusError():
                 return self._failure(error.status_code, error.body, error.response.headers)
             case sdk.APIError():
@@ -152,15 +148,34 @@ class ProviderModel(ABC, Generic[Client, Event]):
     def _unavailable(self, what: str, *, hint: str = "") -> ModelUnavailableError:
         return ModelUnavailableError(f"{self.name} {self._connection.clean(what)}", hint=hint)
 
-    def _silent(self) -> ModelUnavailableError:
-        connect_s, silence_s = self._connection.connect_timeout_s, self._connection.silence_s
-        return self._unavailable(
-            f"could not be reached within {connect_s:g} s, or was silent for {silence_s:g} s",
-            hint="try again, or give it more time with `models.timeout_s`",
-        )
+    def _unanswered(self, error: BaseException) -> ModelUnavailableError:
+        """Return the failure of a request without a complete answer.
 
-    def _unreachable(self, why: BaseException | None) -> ModelUnavailableError:
-        return self._unavailable(
-            f"cannot be reached, or broke off: {why or 'no reason known'}",
+        Only a request that did not reach the provider is certainly not charged.
+        """
+        import httpx2
+
+        match error:
+            case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
+                within_s = self._connection.connect_timeout_s
+                return self._unreached(f"could not be reached within {within_s:g} s")
+            case httpx2.ConnectError():
+                return self._unreached(f"cannot be reached: {error}")
+            case httpx2.TimeoutException():
+                return self._unavailable(
+                    f"sent nothing for {self._connection.silence_s:g} s. The request is not sent "
+                    "again, because the provider may charge for it",
+                    hint="raise `models.timeout_s` for a model that is slow, then continue",
+                )
+            case _:
+                return self._unavailable(
+                    f"cannot be reached, or broke off: {error}",
+                    hint="check the network and the base URL, and that the server runs",
+                )
+
+    def _unreached(self, what: str) -> ModelUnavailableError:
+        return ModelUnavailableError(
+            f"{self.name} {self._connection.clean(what)}",
             hint="check the network and the base URL, and that the server runs",
+            not_charged=True,
         )

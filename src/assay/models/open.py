@@ -61,7 +61,10 @@ class RetryPolicy:
 
 
 class RetryingModel(WrappedModel):
-    """A model that retries when it is unavailable; all other failures pass immediately.
+    """A model that repeats a request that was certainly not charged; other failures pass.
+
+    A request is not charged if the provider rejected it or did not get it. After silence, or after
+    a reply that broke off, the provider may charge it, so the user decides.
 
     Text that a listener received cannot be revoked, and a second answer would start with different
     words. So a failure after such text is not retried: it passes, and the listener decides. Without
@@ -89,6 +92,8 @@ class RetryingModel(WrappedModel):
             try:
                 return await self._model.reply(request, on_text=listener)
             except ModelUnavailableError as error:
+                if not (error.not_charged or error.retry_after_s is not None):
+                    raise
                 wait_s = self._wait_s(error, attempt)
                 over = waited_s + wait_s > self._policy.total_wait_s
                 if attempt >= self._policy.attempts or over or listener.heard:

@@ -60,6 +60,7 @@ class _Usage(_Strict):
     input_tokens: Tokens = 0
     cached_input_tokens: Tokens = 0
     output_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
     cost_usd: Usd | None = None
 
 

@@ -5,7 +5,7 @@ Provider state is the text that a provider needs back with a past turn; it is op
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from assay.contracts.messages import Message, Reply, Request, StopReason, ToolCall, Usage
@@ -64,7 +64,9 @@ class ReplyDraft:
         """The provider's state for the whole turn, by the names of the wire format."""
         self.input_tokens = 0
         self.cached_input_tokens = 0
+        self.cache_write_tokens = 0
         self.output_tokens = 0
+        self.reasoning_tokens = 0
 
     def add_text(self, text: str) -> None:
         """Add the next piece of text. The prefill is passed on before the first one."""
@@ -107,6 +109,11 @@ class ReplyDraft:
         calls = tuple(
             self._finished(call, place) for place, call in enumerate(self._calls.values())
         )
+        if self._is_cut(calls, stop_reason):
+            stop_reason = StopReason.LENGTH
+        if calls and stop_reason is StopReason.LENGTH and not calls[-1].written.strip():
+            # Cut before its arguments, so it is not a call without arguments.
+            calls = (*calls[:-1], replace(calls[-1], arguments=None))
         if calls and stop_reason is StopReason.ENDED:
             stop_reason = StopReason.TOOL_CALLS
         return Reply(
@@ -120,11 +127,20 @@ class ReplyDraft:
             usage=Usage(
                 input_tokens=self.input_tokens,
                 cached_input_tokens=self.cached_input_tokens,
+                cache_write_tokens=self.cache_write_tokens,
                 output_tokens=self.output_tokens,
+                reasoning_tokens=self.reasoning_tokens,
                 calls=1,
             ),
             model=self.model or model,
         )
+
+    def _is_cut(self, calls: tuple[ToolCall, ...], stop_reason: StopReason) -> bool:
+        """Return whether a reply used up its length, although its server names another reason."""
+        limit = self.request.max_output_tokens
+        if stop_reason is StopReason.FILTERED or limit is None or self.output_tokens < limit:
+            return False
+        return not (calls or self._text) or any(call.arguments is None for call in calls)
 
     def _sealed(self, by: str) -> str:
         # Without a call the turn is over, and the provider does not need its thoughts.

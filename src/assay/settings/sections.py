@@ -131,6 +131,8 @@ class PriceSettings(Section):
     output_usd: Usd
     cached_input_usd: Usd | None = None
     """Unset: the same as other input."""
+    cache_write_usd: Usd | None = None
+    """For input that is written to the provider's cache; unset: the same as other input."""
 
 
 class NamedModelSettings(Section):

@@ -47,6 +47,7 @@ class CallsTools:
     text: str = ""
     state: str = ""
     """What the peer sends along, under whatever name, and wants to see again with this turn."""
+    stop_reason: StopReason = StopReason.TOOL_CALLS
 
 
 class Kind(StrEnum):

@@ -48,6 +48,17 @@ async def broken_arguments_are_part_of_the_reply(subject: ModelSubject) -> None:
     assert call.written, f"nothing is said of what the model wrote: {call}"
 
 
+@promise(CallsTools, ability="tool_calls")
+async def a_call_that_was_cut_has_no_arguments(subject: ModelSubject) -> None:
+    for written in (_BROKEN.written, ""):
+        cut = CallsTools(calls=(replace(_BROKEN, written=written),), stop_reason=StopReason.LENGTH)
+        async with subject.open(cut) as opened:
+            reply = await ask(opened.model, with_weather())
+
+        assert reply.stop_reason is StopReason.LENGTH, reply
+        assert all(call.arguments is None for call in reply.message.tool_calls), reply
+
+
 @promise(CallsTools, ability="tool_calls", observed=True)
 async def a_call_can_be_answered(subject: ModelSubject) -> None:
     async with subject.open(CallsTools(calls=(_ROME, _PARIS))) as opened:

@@ -89,14 +89,16 @@ class AnthropicMessages:
 
     def write_end(self, behaviour: Says | CallsTools) -> bytes:
         says = behaviour if isinstance(behaviour, Says) else Says(pieces=())
-        is_call = isinstance(behaviour, CallsTools)
-        reason = "tool_use" if is_call else _STOP_REASONS[says.stop_reason]
+        reason = _STOP_REASONS[behaviour.stop_reason]
         return (
             _event("content_block_stop", index=_TEXT_BLOCK)
             + _event(
                 "message_delta",
                 delta={"stop_reason": reason, "stop_sequence": None},
-                usage={"output_tokens": says.usage.output_tokens},
+                usage={
+                    "output_tokens": says.usage.output_tokens,
+                    "output_tokens_details": {"thinking_tokens": says.usage.reasoning_tokens},
+                },
             )
             + _event("message_stop")
         )

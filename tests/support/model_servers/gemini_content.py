@@ -76,16 +76,17 @@ class GeminiContent:
     def write_end(self, behaviour: Says | CallsTools) -> bytes:
         says = behaviour if isinstance(behaviour, Says) else Says(pieces=())
         calls = behaviour.calls if isinstance(behaviour, CallsTools) else ()
-        end: dict[str, Any] = {"finishReason": _FINISH_REASONS[says.stop_reason]}
+        end: dict[str, Any] = {"finishReason": _FINISH_REASONS[behaviour.stop_reason]}
         # This API parses arguments itself, and gives broken ones in words.
-        if broken := [call for call in calls if _arguments(call) is None]:
+        broken = [call for call in calls if _arguments(call) is None]
+        if broken and behaviour.stop_reason is not StopReason.LENGTH:
             words = f"Malformed function call: {broken[0].name} {broken[0].written}"
             end = {"finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": words}
         usage = {
             "promptTokenCount": says.usage.input_tokens,
             "cachedContentTokenCount": says.usage.cached_input_tokens,
-            "candidatesTokenCount": says.usage.output_tokens - 1,
-            "thoughtsTokenCount": 1,
+            "candidatesTokenCount": says.usage.output_tokens - says.usage.reasoning_tokens,
+            "thoughtsTokenCount": says.usage.reasoning_tokens,
         }
         return to_event(
             {

@@ -73,13 +73,13 @@ class OpenAIChat:
 
     def write_end(self, behaviour: Says | CallsTools) -> bytes:
         says = behaviour if isinstance(behaviour, Says) else Says(pieces=())
-        is_call = isinstance(behaviour, CallsTools)
-        reason = "tool_calls" if is_call else _FINISH_REASONS[says.stop_reason]
+        reason = _FINISH_REASONS[behaviour.stop_reason]
         usage = {
             "prompt_tokens": says.usage.input_tokens,
             "completion_tokens": says.usage.output_tokens,
             "total_tokens": says.usage.input_tokens + says.usage.output_tokens,
             "prompt_tokens_details": {"cached_tokens": says.usage.cached_input_tokens},
+            "completion_tokens_details": {"reasoning_tokens": says.usage.reasoning_tokens},
         }
         counted = to_event({**_FRAME, "choices": [], "usage": usage})
         return _chunk({}, finish_reason=reason) + counted + b"data: [DONE]\n\n"

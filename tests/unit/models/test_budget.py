@@ -542,3 +542,50 @@ def test_what_a_provider_wants_to_see_again_is_read_too() -> None:
     message = Message(role="assistant", text="a", provider_state="x" * 3000)
 
     assert estimate_input_tokens(Request(messages=(message,))) > 1000
+
+
+async def test_the_cache_of_a_provider_saves_money_and_costs_some() -> None:
+    price = Price(input_usd=3.0, output_usd=15.0, cached_input_usd=0.3, cache_write_usd=3.75)
+    usage = Usage(
+        input_tokens=10_000, cached_input_tokens=6_000, cache_write_tokens=3_000, output_tokens=100
+    )
+    model = ScriptedModel([says("", usage=usage)], replace(INFO, price=price))
+
+    used = (await MeteredModel(model, Budget()).reply(ASKED)).usage
+
+    assert used.cost_usd == pytest.approx(
+        (1_000 * 3.0 + 6_000 * 0.3 + 3_000 * 3.75 + 100 * 15) / 1e6
+    )
+    assert used.saved_usd == pytest.approx((6_000 * 2.7 - 3_000 * 0.75) / 1e6)
+
+
+def test_a_call_reserves_what_writing_all_of_its_input_to_the_cache_costs() -> None:
+    price = Price(input_usd=3.0, output_usd=15.0, cache_write_usd=3.75)
+
+    held = Budget().reserve("m", replace(INFO, price=price), ASKED)
+
+    assert held.usage.cost_usd == pytest.approx(
+        (held.input_tokens * 3.75 + held.output_tokens * 15) / 1e6
+    )
+
+
+def test_one_reply_reserves_at_most_half_of_a_cap_that_is_large() -> None:
+    meter = Budget(Caps(tokens=200_000))
+    info = replace(INFO, context_tokens=1_000_000, max_output_tokens=128_000)
+    open_ended = replace(ASKED, max_output_tokens=None)
+
+    first, second = (meter.reserve("m", info, open_ended).output_tokens for _ in range(2))
+
+    assert 90_000 < first <= 100_000
+    assert second >= 16_384
+
+
+def test_input_and_reply_fit_into_the_context_together() -> None:
+    info = replace(INFO, context_tokens=8_000, max_output_tokens=8_000)
+    long = replace(
+        ASKED, messages=(Message(role="user", text="word " * 3_000),), max_output_tokens=8_000
+    )
+
+    held = Budget().reserve("m", info, long)
+
+    assert held.input_tokens + held.output_tokens <= 8_000

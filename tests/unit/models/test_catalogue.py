@@ -112,11 +112,16 @@ def test_without_the_list_of_prices_none_is_known(monkeypatch: pytest.MonkeyPatc
     assert model_info(provider("openai"), "gpt-4o").price is None
 
 
-def test_input_is_priced_as_if_all_of_it_were_written_to_the_cache() -> None:
+def test_the_price_of_writing_to_a_cache_counts_for_all_input_unless_writes_are_reported() -> None:
     """Claude Sonnet 4.5: 3 dollars to read, 3.75 to write to the cache, 0.30 to read from it."""
     price = model_info(provider("anthropic"), "claude-sonnet-4-5").price
 
-    assert price == Price(input_usd=3.75, output_usd=15.0, cached_input_usd=0.3)
+    assert price == Price(
+        input_usd=3.0, output_usd=15.0, cached_input_usd=0.3, cache_write_usd=3.75
+    )
+    elsewhere = model_info(provider("openrouter"), "anthropic/claude-sonnet-4.5").price
+    assert elsewhere is not None
+    assert (elsewhere.input_usd, elsewhere.cache_write_usd) == (3.75, None)
 
 
 def test_a_context_ends_where_a_higher_price_begins() -> None:

@@ -55,7 +55,7 @@ class Waits(list[float]):
 
 
 def unavailable(retry_after_s: float | None = None) -> ModelUnavailableError:
-    return ModelUnavailableError("gone", retry_after_s=retry_after_s)
+    return ModelUnavailableError("gone", retry_after_s=retry_after_s, not_charged=True)
 
 
 async def test_a_model_that_comes_back_is_asked_until_it_does() -> None:
@@ -118,7 +118,12 @@ async def test_a_wait_that_is_too_long_is_not_begun() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [ModelRefusedError("no"), ContextOverflowError("too long"), BudgetExceededError("spent")],
+    [
+        ModelRefusedError("no"),
+        ContextOverflowError("too long"),
+        BudgetExceededError("spent"),
+        ModelUnavailableError("silent, and so perhaps charged"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 async def test_what_will_not_change_is_not_asked_again(error: AssayError) -> None:

@@ -279,10 +279,17 @@ def withheld_line(withheld: Sequence[Withheld]) -> str:
     return f"{'; '.join(groups)}; --include PATH uses one"
 
 
+_LEAST_USD: Final = 0.0001
+
+
 def in_words(usage: Usage) -> str:
     """Return the number of model calls, and of tokens read and written."""
     read, written = compact(usage.input_tokens), compact(usage.output_tokens)
-    return f"{count(usage.calls, 'call')}, {read} tokens read, {written} written"
+    cached = f" ({compact(usage.cached_input_tokens)} cached)" if usage.cached_input_tokens else ""
+    thought = f" ({compact(usage.reasoning_tokens)} reasoning)" if usage.reasoning_tokens else ""
+    saved = f", the cache saved ${usage.saved_usd:,.4f}" if usage.saved_usd >= _LEAST_USD else ""
+    calls = count(usage.calls, "call")
+    return f"{calls}, {read} tokens read{cached}, {written} written{thought}{saved}"
 
 
 def cost(usage: Usage, *, local: bool = False) -> str:

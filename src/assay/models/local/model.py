@@ -218,11 +218,14 @@ class LocalModel(EngineOwner):
                 raise ModelUnavailableError(
                     f"the embedded model does not start: {error}",
                     hint="close what needs much memory, or run `assay models pull` and try again",
+                    not_charged=True,
                 ) from error
             except EngineLostError as error:
                 await self.close()
                 raise ModelUnavailableError(
-                    f"the embedded model broke off: {error}", hint="ask again: it starts again"
+                    f"the embedded model broke off: {error}",
+                    hint="ask again: it starts again",
+                    not_charged=True,
                 ) from error
             finally:
                 self._last_used = anyio.current_time()

@@ -77,6 +77,7 @@ class AnthropicModel(ProviderModel[anthropic.AsyncAnthropic, RawMessageStreamEve
                 # The API counts cache reads and cache writes separately.
                 written = usage.cache_creation_input_tokens or 0
                 draft.input_tokens = usage.input_tokens + cached + written
+                draft.cache_write_tokens = written
             case "content_block_start":
                 block = event.content_block
                 if block.type == "tool_use":
@@ -89,6 +90,8 @@ class AnthropicModel(ProviderModel[anthropic.AsyncAnthropic, RawMessageStreamEve
                 _take_delta(event, draft)
             case "message_delta":
                 draft.output_tokens = event.usage.output_tokens or draft.output_tokens
+                if details := event.usage.output_tokens_details:
+                    draft.reasoning_tokens = details.thinking_tokens or 0
                 if reason := event.delta.stop_reason:
                     draft.announced = _STOP_REASONS.get(reason, StopReason.ENDED)
             case "message_stop":

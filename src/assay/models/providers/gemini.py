@@ -122,6 +122,7 @@ class GeminiModel(ProviderModel[AsyncClient, GenerateContentResponse]):
             draft.cached_input_tokens = usage.cached_content_token_count or 0
             written = (usage.candidates_token_count, usage.thoughts_token_count)
             draft.output_tokens = sum(count or 0 for count in written)
+            draft.reasoning_tokens = usage.thoughts_token_count or 0
         if event.prompt_feedback and event.prompt_feedback.block_reason:
             draft.stop_reason = StopReason.FILTERED
         for candidate in (event.candidates or ())[:1]:

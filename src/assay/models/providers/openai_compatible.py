@@ -19,6 +19,8 @@ from assay.models.stream_builder import ReplyDraft, arguments_to_send, call_stat
 _STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "length": StopReason.LENGTH,
     "model_length": StopReason.LENGTH,
+    "max_tokens": StopReason.LENGTH,
+    "max_output_tokens": StopReason.LENGTH,
     "tool_calls": StopReason.TOOL_CALLS,
     "function_call": StopReason.TOOL_CALLS,
     "content_filter": StopReason.FILTERED,
@@ -37,6 +39,7 @@ _CALL_STATE: Final = "extra_content"
 """Where Gemini's compatible endpoint stores the signature of a call."""
 
 _OPENROUTER: Final = "openrouter"
+_CACHED: Final = {"type": "ephemeral"}
 _NO_KEY = "none"
 """The SDK requires a key, and would otherwise take one from the environment."""
 
@@ -92,6 +95,8 @@ class OpenAICompatibleModel(ProviderModel[openai.AsyncOpenAI, ChatCompletionChun
             cached = getattr(event.usage, "prompt_cache_hit_tokens", 0)
             draft.cached_input_tokens = (details and details.cached_tokens) or cached or 0
             draft.output_tokens = event.usage.completion_tokens or 0
+            written = event.usage.completion_tokens_details
+            draft.reasoning_tokens = (written and written.reasoning_tokens) or 0
         # Servers omit required fields, hence the `or` here and below.
         for choice in event.choices or ():
             _take_choice(choice, draft)
@@ -150,6 +155,8 @@ def to_chat_completion(
         "messages": [_to_message(message, provider, by) for message in request.messages],
         provider.max_tokens_name: info.output_limit(request),
     }
+    if provider.name == _OPENROUTER and _is_of_anthropic(by):
+        _mark_for_cache(fields["messages"])
     if provider.streams_usage:
         fields["stream_options"] = {"include_usage": True}
     if request.temperature is not None and quirks.takes_temperature:
@@ -171,6 +178,24 @@ def to_chat_completion(
         fields["messages"].append({"role": "assistant", "content": request.prefill})
         fields |= provider.prefill_parameters
     return fields
+
+
+def _is_of_anthropic(model: str) -> bool:
+    return model.partition(":")[2].startswith("anthropic/")
+
+
+def _mark_for_cache(messages: list[dict[str, Any]]) -> None:
+    """Mark the ends of the system message and of the last message with text.
+
+    The marks are for Anthropic's models, which cache nothing without them.
+    """
+    system = next((one for one in messages if one["role"] == "system"), None)
+    last = next((one for one in reversed(messages) if one["content"]), None)
+    for message in {id(one): one for one in (system, last) if one is not None}.values():
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if parts:
+            message["content"] = [*parts[:-1], {**parts[-1], "cache_control": _CACHED}]
 
 
 def _to_tool(tool: ToolSpec) -> dict[str, Any]:

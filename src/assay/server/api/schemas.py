@@ -212,9 +212,12 @@ class UsageShape(Out):
 
     input_tokens: int = 0
     cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
     output_tokens: int = 0
+    reasoning_tokens: int = 0
     calls: int = 0
     cost_usd: float | None = Field(default=0.0, description="null if the price is not known")
+    saved_usd: float = 0.0
 
 
 class StepShape(Out):

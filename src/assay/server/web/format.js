@@ -72,10 +72,10 @@ export function oneLine(text, most = 120) {
 
 /** Sum of the usage of replies. @param {Array<Record<string, any> | undefined>} usages */
 export function sumUsage(usages) {
-  const sum = { input_tokens: 0, output_tokens: 0, calls: 0, cost_usd: 0 };
+  const sum = { input_tokens: 0, cached_input_tokens: 0, output_tokens: 0, reasoning_tokens: 0, calls: 0, cost_usd: 0 };
   for (const usage of usages) {
     if (!usage) continue;
-    for (const name of ["input_tokens", "output_tokens", "calls"]) sum[name] += usage[name] ?? 0;
+    for (const name of ["input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "calls"]) sum[name] += usage[name] ?? 0;
     const unknown = sum.cost_usd === null || usage.cost_usd === null;
     sum.cost_usd = unknown ? null : sum.cost_usd + (usage.cost_usd ?? 0);
   }
@@ -84,5 +84,8 @@ export function sumUsage(usages) {
 
 export function usageLine(usage) {
   const total = usage.input_tokens + usage.output_tokens;
-  return total ? `${tokens(total)} tokens · ${money(usage.cost_usd)}` : "";
+  if (!total) return "";
+  const cached = usage.cached_input_tokens ? ` · ${tokens(usage.cached_input_tokens)} cached` : "";
+  const reasoning = usage.reasoning_tokens ? ` · ${tokens(usage.reasoning_tokens)} reasoning` : "";
+  return `${tokens(total)} tokens${cached}${reasoning} · ${money(usage.cost_usd)}`;
 }

@@ -57,11 +57,15 @@ def test_an_outcome_is_one_object_with_promised_names() -> None:
             "usd": 0.0124,
             "input_tokens": 12400,
             "cached_input_tokens": 4000,
+            "cache_write_tokens": 0,
             "output_tokens": 1640,
+            "reasoning_tokens": 0,
+            "saved_usd": 0.0,
             "calls": 4,
         },
         "wall_s": 83.4,
         "certificate": "/home/me/project/assay-certificate.json",
+        "commit": None,
         "tree": TREE,
     }
 

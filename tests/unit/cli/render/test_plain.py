@@ -95,7 +95,10 @@ def test_verbose_tells_what_the_model_and_the_tools_said() -> None:
     assert "attempt 1, step 1: run pytest -q tests/test_slugify.py: failed\n    1 failed" in text
     assert "attempt 4, step 1: run pytest -q tests/test_slugify.py: done\n" in text
     assert "    -def slugify(text):\n" in text
-    assert "budget: 44% used; 4 calls, 12.4k tokens read, 1.6k written, $0.0124, 1:20\n" in text
+    assert (
+        "budget: 44% used; 4 calls, 12.4k tokens read (4.0k cached), 1.6k written, $0.0124, 1:20\n"
+        in text
+    )
 
 
 def test_pieces_of_text_make_no_lines() -> None:

@@ -47,7 +47,7 @@ def test_a_summary_has_all_that_a_person_wants_to_know() -> None:
         "+import unicodedata",
         "8 of 8 tests pass",
         "attempts     4",
-        "cost         $0.0124 (4 calls, 12.4k tokens read, 1.6k written)",
+        "cost         $0.0124 (4 calls, 12.4k tokens read (4.0k cached), 1.6k written)",
         "time         1:23",
         "certificate  /home/me/project/assay-certificate.json",
         f"run          {RUN} in /runs/1",
