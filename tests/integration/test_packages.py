@@ -12,6 +12,7 @@ import pytest
 
 from assay.contracts.errors import PackageError
 from assay.contracts.execution import Command, Limits, SandboxSpec
+from assay.contracts.workspace import project_script
 from assay.sandbox.packages.store import Layer, PackageStore
 from assay.settings.load import SandboxSettings
 from assay.wiring import open_backend
@@ -248,7 +249,10 @@ async def test_programs_of_every_kind_find_a_package(tmp_path: Path, runtime_dir
                 async with one.open_interpreter() as interpreter:
                     cell = await interpreter.run_cell("import thing; thing.main()")
                 neighbour = await other.run(python("import thing"))
+                shell = "PYTHONPATH=src python3 -c 'import thing'; pip list | grep thing"
+                typed = await one.run(Command(argv=project_script(shell)))
 
     assert (code.stdout, command.stdout) == ("hello\n", "hello\n")
     assert cell.execution.stdout == "hello\n"
+    assert (typed.stdout, typed.stderr) == ("thing==1.0\n", "")
     assert "No module named 'thing'" in neighbour.stderr

@@ -19,6 +19,18 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _EXPORT: Final = f'export PYTHONPATH="$PWD/{_SOURCE_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"; '
 
 
+_PIP: Final = (
+    'pip() { case "$1" in list|freeze) python3 -c \'import importlib.metadata as m; '
+    'print(*sorted({f"{d.name}=={d.version}" for d in m.distributions()}, key=str.lower), '
+    'sep="\\n")\' ;; *) command pip "$@" ;; esac; }; pip3() { pip "$@"; }; '
+)
+"""The pip of the system lists the packages of another interpreter."""
+_ASSIGNS_PATH: Final = re.compile(
+    r"((?:^|[;&|(]|\benv\b|\bexport\b)\s*(?:\w+=[^\s;&|()]*\s+)*"
+    r"PYTHONPATH=(?:\"[^\"]*\"|'[^']*'|[^\s;&|()\"']+))"
+)
+
+
 def project_env(cwd: PurePosixPath = PurePosixPath()) -> Mapping[str, str]:
     """Return the environment in which a program in this folder can import a src layout."""
     folders = dict.fromkeys((_SOURCE_FOLDER, posixpath.relpath(_SOURCE_FOLDER, cwd)))
@@ -27,7 +39,10 @@ def project_env(cwd: PurePosixPath = PurePosixPath()) -> Mapping[str, str]:
 
 def project_script(script: str) -> tuple[str, ...]:
     """Return the command for a shell script that can import a src layout after `cd` too."""
-    return ("bash", "-c", _EXPORT + script)
+    if "<<" not in script:  # the text of a file stays as it is
+        # A program that gets its own search path still finds the packages of the sandbox.
+        script = _ASSIGNS_PATH.sub(r"\1${ASSAY_PACKAGES:+:$ASSAY_PACKAGES}", script)
+    return ("bash", "-c", _EXPORT + _PIP + script)
 
 
 class StoredContent(Protocol):
