@@ -21,6 +21,7 @@ from assay.contracts.execution import EditableProject, Isolation
 from assay.sandbox.native.host.backend import NativeConfig, open_native
 from assay.sandbox.packages.store import Layer, read_layer
 from assay.sandbox.packages.target import Target
+from assay.sandbox.rpc.sandbox_service import SandboxServiceConfig
 from assay.sandbox.rpc.stream_server import HostDialer, serve_relay
 
 SHIPPED_LAYERS: Final = "/opt/assay/layers"
@@ -138,7 +139,8 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        why = await serve_relay(backend, stream, dialer)
+        config = SandboxServiceConfig(layers_mb=0)
+        why = await serve_relay(backend, stream, dialer, config=config)
     # Readable on stderr when the connection has ended without a known cause.
     _complain(why)
 

@@ -113,7 +113,11 @@ class RemoteBackend:
     def _build(self, endpoint: Endpoint, limits: Limits) -> RemoteSandbox:
         if self._cache is None:
             return RemoteSandbox(
-                endpoint.transport, LABEL, limits, retry_timeout_s=self._retry_timeout_s
+                endpoint.transport,
+                LABEL,
+                limits,
+                retry_timeout_s=self._retry_timeout_s,
+                sends_layers=endpoint.layers,
             )
         return CachingSandbox(
             endpoint.transport,
@@ -121,6 +125,7 @@ class RemoteBackend:
             self._cache,
             digest=endpoint.digest,
             retry_timeout_s=self._retry_timeout_s,
+            sends_layers=endpoint.layers,
         )
 
 

@@ -40,6 +40,8 @@ class Endpoint:
         self.isolation: Isolation | None = None
         """None until the executor has answered."""
         self.digest = ""
+        self.layers = False
+        """Whether it opens sandboxes from layers."""
         self.serving = False
         self._lease_s = 0.0
         self._check = cast("Any", transport.channel).unary_unary(
@@ -60,6 +62,7 @@ class Endpoint:
             self.isolation = ISOLATIONS.decode(answer.isolation)
             self._lease_s = measure(answer.lease_s, of="a lease")
         self.digest = answer.digest
+        self.layers = answer.layers
         self.serving = True
 
     async def unless_silent(self, act: Callable[[], Awaitable[None]]) -> None:

@@ -23,6 +23,7 @@ from assay.contracts.execution import (
     Program,
     Reason,
     SandboxSpec,
+    WorkspaceChanges,
 )
 from assay.contracts.ports import OnOutput, ignore_output
 from assay.sandbox.rpc.client_sandbox import (
@@ -77,8 +78,15 @@ class CachingSandbox(RemoteSandbox):
         *,
         digest: str,
         retry_timeout_s: float,
+        sends_layers: bool = False,
     ) -> None:
-        super().__init__(transport, LABEL, limits, retry_timeout_s=retry_timeout_s)
+        super().__init__(
+            transport,
+            LABEL,
+            limits,
+            retry_timeout_s=retry_timeout_s,
+            sends_layers=sends_layers,
+        )
         self._cache = cache
         self._trail = hashlib.sha256(f"{digest}\0{asdict(limits)}".encode())
         """Digest of all operations on the sandbox so far."""
@@ -89,7 +97,9 @@ class CachingSandbox(RemoteSandbox):
         self._paying = anyio.Lock()
 
     async def open(self, equipment: SandboxSpec) -> None:
-        # The files of a layer are noted when they are written.
+        if equipment.layer is not None:
+            self._note("layer", equipment.layer.digest.encode())
+        # The folder of a layer on this machine affects no program.
         self._note("equipment", repr(asdict(replace(equipment, layer=None))).encode())
         self._pure = self._pure and not equipment.hosts
         await super().open(equipment)
@@ -160,3 +170,7 @@ class CachingSandbox(RemoteSandbox):
         await self._pay()
         self._note("remove", to_path(path))
         await super().remove_path(path)
+
+    async def changes(self) -> WorkspaceChanges:
+        await self._pay()
+        return await super().changes()

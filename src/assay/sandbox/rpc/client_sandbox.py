@@ -31,6 +31,7 @@ from assay.contracts.ports import OnOutput, Sandbox, ignore_output
 from assay.contracts.workspace import WorkspaceLayer
 from assay.sandbox.layer_copy import compare_with_layer, fill_from_layer
 from assay.sandbox.output import FLOOD_FACTOR, Capture
+from assay.sandbox.rpc.layer_upload import send_layer
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages import methods
 from assay.sandbox.rpc.messages.codec import (
@@ -41,6 +42,7 @@ from assay.sandbox.rpc.messages.codec import (
     StreamName,
     from_cell,
     from_file,
+    from_path,
     from_result,
     to_equipment,
     to_limits,
@@ -290,6 +292,7 @@ class RpcBackend:
         self._label = label or ResultLabel(capabilities.backend)
         with distrusting(transport):
             reported = ISOLATIONS.decode(capabilities.isolation)
+        self._sends_layers = capabilities.layers
         self.name = self._label.backend
         self.isolation: Isolation = self._label.isolation or reported
 
@@ -297,7 +300,9 @@ class RpcBackend:
     async def open_sandbox(
         self, limits: Limits, equipment: SandboxSpec = DEFAULT_SPEC
     ) -> AsyncGenerator[Sandbox]:
-        sandbox = RemoteSandbox(self._transport, self._label, limits)
+        sandbox = RemoteSandbox(
+            self._transport, self._label, limits, sends_layers=self._sends_layers
+        )
         async with sandbox.closing():
             await sandbox.open(equipment)
             yield sandbox
@@ -372,8 +377,11 @@ class RemoteSandbox(_RemoteObject):
         limits: Limits,
         *,
         retry_timeout_s: float = 0.0,
+        sends_layers: bool = False,
     ) -> None:
         super().__init__(transport, label, limits)
+        self._sends_layers = sends_layers
+        """Whether the remote side opens sandboxes from layers, and finds changes itself."""
         self._retry_timeout_s = retry_timeout_s
         """How long a program waits for a busy executor."""
         self._layer: WorkspaceLayer | None = None
@@ -382,9 +390,15 @@ class RemoteSandbox(_RemoteObject):
         """Open the sandbox on the remote side; raises what `SandboxBackend.open_sandbox` raises."""
         spec = to_equipment(equipment)
         limits = to_limits(self.limits)
-        await self._ask(methods.OPEN_SANDBOX, timeout_s=_OPEN_S, limits=limits, equipment=spec)
         self._layer = equipment.layer
-        await fill_from_layer(self, equipment.layer)
+        sent = b""
+        if self._layer is not None and self._sends_layers:
+            sent = await send_layer(self._transport, self._layer)
+        await self._ask(
+            methods.OPEN_SANDBOX, timeout_s=_OPEN_S, limits=limits, equipment=spec, layer=sent
+        )
+        if not sent:
+            await fill_from_layer(self, self._layer)
 
     async def run(
         self, program: Program, *, on_output: OnOutput = ignore_output
@@ -461,7 +475,17 @@ class RemoteSandbox(_RemoteObject):
         await self._ask(methods.REMOVE_PATH, path=to_path(path))
 
     async def changes(self) -> WorkspaceChanges:
-        return await compare_with_layer(self, self._layer)
+        if not self._sends_layers:
+            return await compare_with_layer(self, self._layer)
+        written: list[FileInfo] = []
+        removed: list[PurePosixPath] = []
+        async with self._stream(methods.FIND_CHANGES) as answers:
+            async for answer in answers:
+                written.extend(from_file(file) for file in answer.written)
+                removed.extend(from_path(path) for path in answer.removed)
+                if len(written) + len(removed) > _MOST_FILES:
+                    raise MessageError(f"more than {_MOST_FILES} changes")
+        return WorkspaceChanges(written=tuple(written), removed=tuple(removed))
 
 
 class RemoteInterpreter(_RemoteObject):

@@ -6,8 +6,13 @@ The admission policy covers quotas, queues and audit records.
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Final, Protocol, TypeVar
 
@@ -18,6 +23,7 @@ from assay.asyncx.owned_context import OwnedContext
 from assay.contracts.errors import SandboxUnavailableError, UsageError
 from assay.contracts.execution import ExecutionResult, Limits, Program, SandboxSpec
 from assay.contracts.ports import Interpreter, Sandbox, SandboxBackend
+from assay.contracts.workspace import WorkspaceLayer
 
 T = TypeVar("T")
 
@@ -143,24 +149,36 @@ class OpenSandboxes:
         self._admission = admission
         self._sandboxes: dict[str, OpenSandbox] = {}
 
-    async def open(self, sandbox_id: str, limits: Limits, equipment: SandboxSpec) -> None:
+    async def open(
+        self,
+        sandbox_id: str,
+        limits: Limits,
+        equipment: SandboxSpec,
+        layer: AbstractAsyncContextManager[WorkspaceLayer] | None = None,
+    ) -> None:
         """Open a sandbox; raises the errors of the backend and of the admission policy."""
         if sandbox_id in self._sandboxes:
             raise UsageError(f"there is a sandbox {sandbox_id!r} already")
         context: OwnedContext[Sandbox] = OwnedContext(self._tasks)
-        sandbox = await context.take(_logging_close(self.opened(limits, equipment)))
+        sandbox = await context.take(_logging_close(self.opened(limits, equipment, layer)))
         self._sandboxes[sandbox_id] = OpenSandbox(
             sandbox=sandbox, limits=limits, equipment=equipment, context=context
         )
 
     @asynccontextmanager
-    async def opened(self, limits: Limits, equipment: SandboxSpec) -> AsyncGenerator[Sandbox]:
+    async def opened(
+        self,
+        limits: Limits,
+        equipment: SandboxSpec,
+        layer: AbstractAsyncContextManager[WorkspaceLayer] | None = None,
+    ) -> AsyncGenerator[Sandbox]:
         """Open a sandbox without an id that ends with the context."""
-        async with (
-            self._admission.opening(limits, equipment),
-            self._backend.open_sandbox(limits, equipment) as sandbox,
-        ):
-            yield sandbox
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(self._admission.opening(limits, equipment))
+            if layer is not None:
+                found = await held.enter_async_context(layer)
+                equipment = replace(equipment, layer=found)
+            yield await held.enter_async_context(self._backend.open_sandbox(limits, equipment))
 
     def find(self, sandbox_id: str) -> OpenSandbox:
         """Return the sandbox with this id.

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import anyio.abc
@@ -18,6 +19,8 @@ from assay.contracts.errors import SandboxUnavailableError, UsageError, Workspac
 from assay.contracts.execution import CellResult, ExecutionResult
 from assay.contracts.ports import OnOutput, SandboxBackend
 from assay.sandbox.rpc.executions import Execution, Executions, Work
+from assay.sandbox.rpc.layer_manifest import MOST_ENTRIES
+from assay.sandbox.rpc.layer_store import LayerStore
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages.codec import (
     CHUNK_BYTES,
@@ -32,6 +35,7 @@ from assay.sandbox.rpc.messages.codec import (
     from_source,
     measure,
     to_file,
+    to_path,
     to_result,
 )
 from assay.sandbox.rpc.messages.methods import Method
@@ -58,6 +62,10 @@ class SandboxServiceConfig:
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     digest: str = ""
     toolchains: tuple[str, ...] = ()
+    layers_mb: int = 4096
+    """The size of all layers of the client; 0: sandboxes do not open from layers here."""
+    layers_parent: Path | None = None
+    """The folder for layers; None: the folder for temporary files."""
 
 
 class SandboxService:
@@ -76,6 +84,11 @@ class SandboxService:
         self._config = config or SandboxServiceConfig()
         self._admission = admission
         self._sandboxes = OpenSandboxes(backend, tasks, admission)
+        self._layers = LayerStore(
+            self._config.layers_mb << 20,
+            admission.check_file,
+            parent=self._config.layers_parent,
+        )
         self._executions = Executions(result_ttl_s=self._config.result_ttl_s)
 
     async def answer(
@@ -101,6 +114,7 @@ class SandboxService:
     async def close(self) -> None:
         """Close every sandbox, which ends all programs."""
         await self._sandboxes.close_all()
+        await self._layers.close()
 
     async def close_unused(self) -> None:
         """Close the sandboxes whose lease has ended."""
@@ -118,6 +132,7 @@ class SandboxService:
             branches=True,
             digest=self._config.digest,
             toolchains=self._config.toolchains,
+            layers=bool(self._config.layers_mb),
         )
 
     async def open_sandbox(self, request: pb.OpenSandboxRequest) -> pb.OpenSandboxResponse:
@@ -125,6 +140,7 @@ class SandboxService:
             check_id(request.sandbox_id, of="a sandbox"),
             from_limits(request.limits),
             from_equipment(request.equipment),
+            self._layers.held(request.layer) if request.layer else None,
         )
         return pb.OpenSandboxResponse(isolation=ISOLATIONS.encode(self._backend.isolation))
 
@@ -312,6 +328,34 @@ class SandboxService:
         with self._sandboxes.find(request.sandbox_id).used() as opened:
             await opened.sandbox.remove_path(from_path(request.path))
         return pb.RemovePathResponse()
+
+    async def find_changes(
+        self, request: pb.FindChangesRequest
+    ) -> AsyncGenerator[pb.FindChangesResponse]:
+        with self._sandboxes.find(request.sandbox_id).used() as opened:
+            found = await opened.sandbox.changes()
+            for begin in range(0, len(found.written), _FILES_AT_ONCE):
+                some = found.written[begin : begin + _FILES_AT_ONCE]
+                yield pb.FindChangesResponse(written=[to_file(file) for file in some])
+            for begin in range(0, len(found.removed), _FILES_AT_ONCE):
+                paths = found.removed[begin : begin + _FILES_AT_ONCE]
+                yield pb.FindChangesResponse(removed=[to_path(path) for path in paths])
+
+    async def offer_layer(
+        self, first: pb.OfferLayerRequest, rest: AsyncIterator[pb.OfferLayerRequest]
+    ) -> pb.OfferLayerResponse:
+        entries = list(first.entries)
+        async for more in rest:
+            entries += more.entries
+            if len(entries) > MOST_ENTRIES:
+                raise MessageError(f"a layer with more than {MOST_ENTRIES} entries")
+        return await self._layers.offer(first.digest, entries)
+
+    async def put_blobs(
+        self, first: pb.PutBlobsRequest, rest: AsyncIterator[pb.PutBlobsRequest]
+    ) -> pb.PutBlobsResponse:
+        await self._layers.put(first, rest)
+        return pb.PutBlobsResponse()
 
     async def open_interpreter(
         self, request: pb.OpenInterpreterRequest

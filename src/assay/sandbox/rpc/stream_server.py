@@ -19,13 +19,17 @@ from assay.sandbox.rpc.calls import Dispatcher, Exchange, StreamTransport, Tunne
 from assay.sandbox.rpc.connection import Connection, ConnectionLostError
 from assay.sandbox.rpc.messages import egress_pb2 as pb
 from assay.sandbox.rpc.messages.methods import DIAL, LOOK_UP, METHODS, Method
-from assay.sandbox.rpc.sandbox_service import SandboxService
+from assay.sandbox.rpc.sandbox_service import SandboxService, SandboxServiceConfig
 
 _MOST_CALLS: Final = 4096
 
 
 async def serve_relay(
-    backend: SandboxBackend, stream: anyio.abc.ByteStream, dialer: "HostDialer | None" = None
+    backend: SandboxBackend,
+    stream: anyio.abc.ByteStream,
+    dialer: "HostDialer | None" = None,
+    *,
+    config: SandboxServiceConfig | None = None,
 ) -> str:
     """Serve one client until its stream ends; its open sandboxes end with it.
 
@@ -36,7 +40,7 @@ async def serve_relay(
     if dialer is not None:
         dialer.transport = back
     async with open_task_group() as tasks:
-        service = SandboxService(backend, tasks)
+        service = SandboxService(backend, tasks, config=config)
 
         async def answer(method: Method[Any, Any], exchange: Exchange) -> None:
             requests = exchange.receive(method.request)

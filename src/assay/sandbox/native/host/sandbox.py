@@ -81,8 +81,8 @@ class NativeSandbox:
         layer: WorkspaceLayer | None = None,
     ) -> None:
         self.limits = limits
-        copied_bytes = workspace.size_bytes - (limits.disk_mb << 20)
-        self.enforced = replace(limits, disk_mb=limits.disk_mb + -(-copied_bytes >> 20))
+        copied_mb = -((limits.disk_mb << 20) - workspace.size_bytes >> 20)
+        self.enforced = replace(limits, disk_mb=limits.disk_mb + copied_mb) if copied_mb else limits
         """The limits, with more disk space if the workspace holds a copy of its layer."""
         self.engine = engine
         self.turns = turns

@@ -76,7 +76,7 @@ ISOLATIONS: Final = EnumMap("ISOLATION", Isolation)
 STREAMS: Final = EnumMap[StreamName]("STREAM", get_args(StreamName))
 _REASONS: Final = EnumMap("REASON", Reason)
 _LIMIT_NAMES: Final = EnumMap[LimitName]("LIMIT_NAME", get_args(LimitName))
-_FILE_KINDS: Final = EnumMap[FileKind]("FILE_KIND", get_args(FileKind))
+FILE_KINDS: Final = EnumMap[FileKind]("FILE_KIND", get_args(FileKind))
 _OUTPUT_KINDS: Final = EnumMap[Literal["value", "display"]](
     "RICH_OUTPUT_KIND", ("value", "display")
 )
@@ -429,7 +429,7 @@ def to_file(file: FileInfo) -> pb.FileInfo:
     """Encode a workspace entry."""
     return pb.FileInfo(
         path=to_path(file.path),
-        kind=_FILE_KINDS.encode(file.kind),
+        kind=FILE_KINDS.encode(file.kind),
         size_bytes=file.size_bytes,
         executable=file.executable,
     )
@@ -446,7 +446,7 @@ def from_file(message: pb.FileInfo) -> FileInfo:
         raise MessageError(f"not a path of a workspace: {str(path)!r:.80}")
     return FileInfo(
         path=path,
-        kind=_FILE_KINDS.decode(message.kind),
+        kind=FILE_KINDS.decode(message.kind),
         size_bytes=measure(message.size_bytes, of="a size"),
         executable=message.executable,
     )

@@ -69,6 +69,9 @@ READ_FILE: Final = _find("ReadFile", pb.ReadFileRequest, pb.ReadFileResponse)
 LIST_FILES: Final = _find("ListFiles", pb.ListFilesRequest, pb.ListFilesResponse)
 MAKE_DIRECTORY: Final = _find("MakeDirectory", pb.MakeDirectoryRequest, pb.MakeDirectoryResponse)
 REMOVE_PATH: Final = _find("RemovePath", pb.RemovePathRequest, pb.RemovePathResponse)
+FIND_CHANGES: Final = _find("FindChanges", pb.FindChangesRequest, pb.FindChangesResponse)
+OFFER_LAYER: Final = _find("OfferLayer", pb.OfferLayerRequest, pb.OfferLayerResponse)
+PUT_BLOBS: Final = _find("PutBlobs", pb.PutBlobsRequest, pb.PutBlobsResponse)
 OPEN_INTERPRETER: Final = _find(
     "OpenInterpreter", pb.OpenInterpreterRequest, pb.OpenInterpreterResponse
 )
