@@ -20,7 +20,12 @@ from assay.agent.excerpts import (
 )
 from assay.agent.instructions import NO_INSTRUCTIONS, ProjectInstructions
 from assay.agent.state import Plan
-from assay.agent.target_files import find_imported, in_tree, named_in_words
+from assay.agent.target_files import (
+    find_imported,
+    in_tree,
+    modules_in_words,
+    named_in_words,
+)
 from assay.agent.tree_map import describe_tree, words_of
 from assay.contracts.execution import DEFAULT_SPEC, SandboxSpec
 from assay.contracts.lessons import Snippet
@@ -41,6 +46,7 @@ _MAP_CHARS: Final = 5_000
 _CHANGE_CHARS: Final = 6_000
 _FEW_TESTS: Final = 8
 _FEW_FILES: Final = 12
+_MOST_DATA: Final = 6
 _NOW: Final = "The file now"
 _TESTS: Final = "Source of the failing tests"
 _FRAMES: Final = "Where the failures lead"
@@ -226,7 +232,7 @@ def _whole_files(plan: Plan, tree: Tree, *, max_chars: int) -> list[str]:
     for title, paths in (
         ("The file now", plan.targets),
         ("Tests that decide", [path for path in plan.protected if not is_dump(path, tree)]),
-        ("Data", _data_files(tree)),
+        ("Data", [path for path in tree.files if path.suffix in _DATA]),
     ):
         for path in paths:
             text = tree.text(path)
@@ -243,10 +249,6 @@ def _whole_files(plan: Plan, tree: Tree, *, max_chars: int) -> list[str]:
         more = f"\n- and {len(others) - _LISTED} more" if len(others) > _LISTED else ""
         parts.append(f"# Other files in the workspace\n{names}{more}")
     return parts
-
-
-def _data_files(tree: Tree) -> list[PurePosixPath]:
-    return [p for p in tree.files if p.suffix in _DATA and not is_generated(p, tree)]
 
 
 def _select_files(goal: str, plan: Plan, tree: Tree, *, max_chars: int) -> list[str]:
@@ -281,9 +283,10 @@ def _select_files(goal: str, plan: Plan, tree: Tree, *, max_chars: int) -> list[
         if not excerpt.lines:
             whole.add(excerpt.path)
     known = "\n".join((goal, *(each.text(tree) for _, each in excerpts if each)))
-    for path in _data_files(tree):
-        wanted = path.name in known or len(tree.files) <= _FEW_FILES
-        text = tree.text(path) if wanted else None
+    few = len(tree.files) <= _FEW_FILES
+    named = [p for p in tree.files if p.suffix in _DATA and (few or p.name in known)]
+    for path in named[:_MOST_DATA]:
+        text = None if is_generated(path, tree) else tree.text(path)
         if text is not None and path not in whole and left > _DATA_CHARS:
             block = fenced(path, trim(text, max_chars=_DATA_CHARS))
             parts.append(f"# Data: `{path}`\n{block}")
@@ -298,7 +301,12 @@ def _select_files(goal: str, plan: Plan, tree: Tree, *, max_chars: int) -> list[
         describe_tree(
             tree,
             words=words,
-            leading=(*(path for path, _ in frames), *asked, *find_imported(sources, tree)),
+            leading=(
+                *(path for path, _ in frames),
+                *asked,
+                *modules_in_words(goal, tree),
+                *find_imported(sources, tree),
+            ),
             shown=frozenset(whole),
             tests=tests,
             max_chars=min(_MAP_CHARS, room),

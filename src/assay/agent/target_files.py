@@ -27,6 +27,7 @@ _JS_IMPORT: Final = re.compile(r"""(?:require\(\s*|from\s+|import\s+)["'](\.{1,2
 _NOT_OURS: Final = frozenset(
     {"pytest", "hypothesis", "numpy", "pandas", "matplotlib", "sklearn", "scipy", "conftest"}
 )
+_DOTTED: Final = re.compile(r"(?<![\w./])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*){1,8}")
 _PACKAGE: Final = re.compile(r"(?<![\w/.-])(?:[\w-]+/)*package\.json")
 _WILD: Final = frozenset("*?[")
 _MOST: Final = 6
@@ -155,6 +156,18 @@ def names_wanted(
 def named_in_words(statement: str) -> frozenset[PurePosixPath]:
     """Return the files that a goal names."""
     return frozenset((*_in_words(statement), *map(PurePosixPath, _PACKAGE.findall(statement))))
+
+
+def modules_in_words(statement: str, tree: Tree) -> tuple[PurePosixPath, ...]:
+    """Return the Python modules that a goal names with dots, such as `package.module.function`."""
+    found: dict[PurePosixPath, None] = {}
+    for match in _DOTTED.finditer(statement):
+        parts = match[0].split(".")
+        for kept in (parts, parts[:-1]):
+            path = PurePosixPath(*kept).with_suffix(".py")
+            if path in tree.files or (path := "src" / path) in tree.files:
+                found.setdefault(path)
+    return tuple(found)
 
 
 def _in_words(statement: str) -> Iterator[PurePosixPath]:

@@ -19,11 +19,13 @@ _LISTED_FILES: Final = 300
 _SHARE_OF_FOLDERS: Final = 0.4
 _MOST_FOLDERS: Final = 40
 _SUFFIXES_OF_A_FOLDER: Final = 3
-_DEEP: Final = 2
+_DEEP: Final = 3
 _SPLIT_ABOVE: Final = 200
 """Folders with more files are split into their folders."""
 
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][\w.]*[\w]")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w{2,}")
+_MARKED: Final = re.compile(r"(\w{3,})\(|`(\w{3,})`")
+"""Names that are called, or marked as code."""
 _WORD: Final = re.compile(r"[A-Za-z]{4,}")
 _PARTS_OF_A_NAME: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _COMMON_WORDS: Final = """
@@ -52,6 +54,8 @@ _SHOWN_RELATED: Final = 6
 """Definitions of the files after the first two, and only with related names."""
 _LEAST_SHARE: Final = 0.2
 """The least score of a file that is shown, as a share of the best one's."""
+_WHOLE_NAME: Final = 3
+"""Factor for a word that is the whole name of a definition."""
 _LEADING_WEIGHT: Final = 12.0
 """The weight of a file to which a traceback or an import of a failing test leads."""
 
@@ -96,11 +100,10 @@ def words_of(texts: Iterable[str], *, names: Iterable[str] = ()) -> dict[str, fl
     """
     found: dict[str, float] = {}
     for text in texts:
+        marked = {match[1] or match[2] for match in _MARKED.finditer(text)}
         for match in _IDENTIFIER.finditer(text):
-            whole = match[0].rstrip(".")
-            for name in whole.split("."):
-                if _looks_like_code(name, alone=name == whole):
-                    found[name] = max(found.get(name, 0.0), _NAME_WEIGHT)
+            if match[0] in marked or _looks_like_code(match[0]):
+                found[match[0]] = _NAME_WEIGHT
         for match in _WORD.finditer(text):
             word = match[0].lower()
             if word not in _COMMON:
@@ -111,11 +114,9 @@ def words_of(texts: Iterable[str], *, names: Iterable[str] = ()) -> dict[str, fl
     return found
 
 
-def _looks_like_code(name: str, *, alone: bool) -> bool:
-    if len(name) < 3 or name.lower() in _COMMON:  # noqa: PLR2004 - shorter names are everywhere
-        return False
-    mixed = name != name.lower() and name[1:] != name[1:].lower()
-    return not alone or "_" in name.strip("_") or (mixed and name != name.upper())
+def _looks_like_code(name: str) -> bool:
+    mixed = name != name.upper() and name[1:] != name[1:].lower()
+    return "_" in name.strip("_") or mixed
 
 
 def _list_by_folder(paths: list[PurePosixPath]) -> str:
@@ -132,21 +133,20 @@ def _list_by_folder(paths: list[PurePosixPath]) -> str:
 
 def _describe_folders(tree: Tree, *, max_chars: int) -> str:
     """Return a line for each folder with its number of files; large folders are split."""
-    direct: Counter[PurePosixPath] = Counter()
-    suffixes: dict[PurePosixPath, Counter[str]] = {}
-    below: Counter[PurePosixPath] = Counter()
+    # Tuples of names: paths cost far more in a large tree.
+    below: Counter[tuple[str, ...]] = Counter()
+    suffixes: dict[tuple[str, ...], Counter[str]] = {}
     for path in tree.files:
-        direct[path.parent] += 1
-        suffix = path.suffix or path.name
-        for folder in list(path.parents)[-1 - _DEEP - 1 :]:
-            below[folder] += 1
-            suffixes.setdefault(folder, Counter())[suffix] += 1
+        parts = path.parts
+        suffix = path.suffix or parts[-1]
+        for depth in range(1, min(len(parts) - 1, _DEEP) + 1):
+            below[parts[:depth]] += 1
+            suffixes.setdefault(parts[:depth], Counter())[suffix] += 1
     rows = [_describe_root(tree)]
     folders = sorted(
         folder
         for folder in below
-        if folder.parts
-        and all(below[above] > _SPLIT_ABOVE or len(above.parts) == 0 for above in folder.parents)
+        if all(below[folder[:depth]] > _SPLIT_ABOVE for depth in range(1, len(folder)))
     )
     # The largest folders are the most likely to be worth a line.
     kept = set(sorted(folders, key=lambda folder: -below[folder])[:_MOST_FOLDERS])
@@ -154,8 +154,10 @@ def _describe_folders(tree: Tree, *, max_chars: int) -> str:
         if folder in kept:
             kinds = suffixes[folder].most_common(_SUFFIXES_OF_A_FOLDER)
             named = ", ".join(f"{number} {suffix}" for suffix, number in kinds)
-            indent = "  " * (len(folder.parts) - 1)
-            rows.append(f"{indent}- `{folder}/`: {count(below[folder], 'file')} ({named})")
+            indent = "  " * (len(folder) - 1)
+            rows.append(
+                f"{indent}- `{'/'.join(folder)}/`: {count(below[folder], 'file')} ({named})"
+            )
     text = ""
     for number, row in enumerate(rows):
         if len(text) + len(row) > max_chars and number:
@@ -200,8 +202,8 @@ def _rank(
     parsed = sorted(scores, key=lambda path: (-scores[path], str(path)))[:_PARSED_FILES]
     for path in parsed:
         found = find_definitions(path.suffix, tree.files[path].content)
-        related = sum(_relation(each, lowered) for each in found)
-        scores[path] += min(related, 4 * _LEADING_WEIGHT)
+        # Each word counts once: many definitions with a common word say little.
+        scores[path] += sum(dict(_relation(each, lowered) for each in found).values())
     ranked = sorted(parsed, key=lambda path: (-scores[path], str(path)))[:_SHOWN_FILES]
     return [path for path in ranked if scores[path] >= scores[ranked[0]] * _LEAST_SHARE]
 
@@ -230,13 +232,15 @@ def _scores_by_content(
     return scores
 
 
-def _relation(definition: Definition, lowered: Mapping[str, float]) -> float:
-    """Return the weight of the words that a definition has in its name."""
-    name = definition.name.rpartition(".")[2]
-    if name.lower() in lowered:
-        return lowered[name.lower()]
-    parts = _PARTS_OF_A_NAME.findall(name)
-    return max((lowered.get(part.lower(), 0.0) / 2 for part in parts), default=0.0)
+def _relation(definition: Definition, lowered: Mapping[str, float]) -> tuple[str, float]:
+    """Return the most important word in the name of a definition, and its weight."""
+    name = definition.name.rpartition(".")[2].lower()
+    if name in lowered:
+        return name, lowered[name] * _WHOLE_NAME
+    parts = [part.lower() for part in _PARTS_OF_A_NAME.findall(definition.name)]
+    weights = [(lowered.get(part, 0.0) / 2, part) for part in parts]
+    weight, part = max(weights, default=(0.0, ""))
+    return part, weight
 
 
 def _describe_definitions(
@@ -248,12 +252,12 @@ def _describe_definitions(
     for place, path in enumerate(ranked):
         found = find_definitions(path.suffix, tree.files[path].content)
         by_relation = sorted(
-            found, key=lambda each: (-_relation(each, lowered), each.is_member, each.first)
+            found, key=lambda each: (-_relation(each, lowered)[1], each.is_member, each.first)
         )
         if place < _FULLY_SHOWN:
             kept = set(by_relation[:_SHOWN_DEFINITIONS])
         else:
-            related = [each for each in by_relation if _relation(each, lowered)]
+            related = [each for each in by_relation if _relation(each, lowered)[1]]
             kept = set(related[:_SHOWN_RELATED])
         rows = [_row(each) for each in found if each in kept]
         if not rows:
