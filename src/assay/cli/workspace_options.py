@@ -44,6 +44,7 @@ async def send(sandbox: "Sandbox", options: Mapping[str, Any], *, quiet: bool) -
     from assay.cli.terminal import open_progress
     from assay.runs.environment import AUTO, OFF, generated_files
     from assay.runs.workspace_sync import upload
+    from assay.settings.load import load_settings
 
     env = AUTO if AUTO in options["env"] else OFF
     generated = generated_files(env, options["workspace"])
@@ -54,6 +55,7 @@ async def send(sandbox: "Sandbox", options: Mapping[str, Any], *, quiet: bool) -
             options["workspace"],
             exclude=options["exclude"],
             include=(*options["include"], *map(str, generated)),
+            secret_names=load_settings().workspace.secret_names,
             on_progress=progress.on_progress,
         )
 

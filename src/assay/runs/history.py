@@ -24,6 +24,7 @@ class RunHistory:
     workspace: Path | None
     pristine: Tree
     on_notice: Callable[[str], None]
+    secret_names: tuple[str, ...] = ()
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def load(self) -> Tree:
@@ -34,7 +35,9 @@ class RunHistory:
                 return await self.journal.load_tree(kept["tree"]) if kept["tree"] else Tree()
             if self.workspace is None:
                 return Tree()
-            copied = await to_thread.run_sync(copy_history, self.workspace, self.pristine)
+            copied = await to_thread.run_sync(
+                copy_history, self.workspace, self.pristine, self.secret_names
+            )
             digest = await self.journal.store_tree(copied.tree) if copied.tree.files else ""
             await self.journal.keep(HISTORY, {"tree": digest})
             if copied.note:

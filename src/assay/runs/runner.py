@@ -105,7 +105,7 @@ async def create_run(request: RunRequest, settings: Settings) -> Run:
         UsageError: If the request is invalid.
         JournalError: If the run cannot be written.
     """
-    tree = await _read_untouched(request)
+    tree = await _read_untouched(request, settings)
     return RunStore(settings.state_dir).create(resolve_request(request, tree))
 
 
@@ -122,7 +122,7 @@ async def start_run(
         _check_extras(request, settings)
     store = RunStore(settings.state_dir)
     async with _hold_workspace(request, settings, callbacks) as note:
-        tree = await _read_untouched(request)
+        tree = await _read_untouched(request, settings)
         resolved = resolve_request(request, tree)
         await check_commit(resolved, tree)
         run = store.create(resolved)
@@ -182,7 +182,7 @@ async def _execute(
     callbacks.on_stored(run.id)
     listeners = (*callbacks.listeners, log_run_events(run.id))
     async with DiskJournal(run.folder, listeners=listeners) as journal:
-        pristine = await _store_untouched(journal, run.request, tree)
+        pristine = await _store_untouched(journal, run.request, settings, tree)
         async with _open_deps(run, settings, callbacks, journal, pristine, lent) as deps:
             result, plan = await run_graph(deps, run.folder / CHECKPOINTS)
             tree, trouble = pristine, None
@@ -201,20 +201,22 @@ async def _execute(
     )
 
 
-async def _store_untouched(journal: DiskJournal, request: RunRequest, tree: Tree | None) -> Tree:
+async def _store_untouched(
+    journal: DiskJournal, request: RunRequest, settings: Settings, tree: Tree | None
+) -> Tree:
     """Return the workspace at the start of the run, and store it on the first call."""
     kept = await journal.recall(PRISTINE)
     if kept is not None:
         withheld = WITHHELD.validate_python(kept.get("withheld", ()))
         return replace(await journal.load_tree(kept["tree"]), withheld=withheld)
     # A run that stopped before it stored the workspace reads it now.
-    tree = tree or await _read_untouched(request)
+    tree = tree or await _read_untouched(request, settings)
     withheld = WITHHELD.dump_python(tree.withheld, mode="json")
     await journal.keep(PRISTINE, {"tree": await journal.store_tree(tree), "withheld": withheld})
     return tree
 
 
-async def _read_untouched(request: RunRequest) -> Tree:
+async def _read_untouched(request: RunRequest, settings: Settings) -> Tree:
     """Read the workspace; check before any work that the result can be delivered."""
     workspace = request.workspace
     if workspace is None:
@@ -242,7 +244,13 @@ async def _read_untouched(request: RunRequest) -> Tree:
     tests = (path_within(workspace, name.partition("::")[0]) for name in request.tests)
     files = tuple(path for path in tests if path and (workspace / path).is_file())
     included = (*include, *files, *generated_files(request.env, workspace))
-    read = partial(read_workspace, workspace, exclude=request.exclude, include=included)
+    read = partial(
+        read_workspace,
+        workspace,
+        exclude=request.exclude,
+        include=included,
+        secret_names=settings.workspace.secret_names,
+    )
     return await anyio.to_thread.run_sync(read)
 
 
@@ -320,6 +328,7 @@ async def _open_deps(
                 workspace=request.workspace,
                 pristine=pristine,
                 on_notice=callbacks.on_notice,
+                secret_names=settings.workspace.secret_names,
             ).load,
         )
 

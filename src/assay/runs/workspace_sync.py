@@ -140,13 +140,15 @@ async def upload(
     *,
     exclude: Iterable[str] = (),
     include: Iterable[str] = (),
+    secret_names: Iterable[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> Upload:
     """Copy a folder or one file from the host into a sandbox.
 
     Version control, caches, environments, matches of `exclude` and non-regular files are left out;
     links are not followed. In a folder, files that git ignores or that look like secrets are
-    withheld unless `include` names them. `Upload.before` lists them.
+    withheld unless `include` names them, and so are the globs in `secret_names`. `Upload.before`
+    lists them.
 
     Raises:
         UsageError: If a file cannot be read, or the total exceeds the size of a workspace.
@@ -155,7 +157,8 @@ async def upload(
     """
     patterns = tuple(exclude)
     path = Path(source)
-    folder, tree = await anyio.to_thread.run_sync(_read_source, path, patterns, tuple(include))
+    read = partial(_read_source, path, patterns, tuple(include), tuple(secret_names))
+    folder, tree = await anyio.to_thread.run_sync(read)
     total = sum(file.size for file in tree.files.values())
     done = 0
     for name, file in sorted(tree.files.items()):
@@ -199,14 +202,19 @@ async def _write_out(folder: Path, tree: Tree, *, replace: bool) -> None:
 
 
 def _read_source(
-    path: Path, exclude: tuple[str, ...], include: tuple[str, ...]
+    path: Path, exclude: tuple[str, ...], include: tuple[str, ...], secret_names: tuple[str, ...]
 ) -> tuple[Path, Tree]:
     try:
         status = path.stat()
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     if stat.S_ISDIR(status.st_mode):
-        return path, read_workspace(path, exclude=exclude, include=included_paths(path, include))
+        return path, read_workspace(
+            path,
+            exclude=exclude,
+            include=included_paths(path, include),
+            secret_names=secret_names,
+        )
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(f"{str(path)!r} is neither a folder nor a file")
     if status.st_size > Caps().file_bytes:

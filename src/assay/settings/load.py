@@ -40,6 +40,7 @@ from assay.settings.sections import (
     ScreeningSettings,
     ServeSettings,
     ToolSettings,
+    WorkspaceSettings,
 )
 from assay.settings.types import (
     BackendName,
@@ -263,6 +264,7 @@ class Settings(Section):
     agent: AgentSettings = Field(default_factory=AgentSettings)
     chat: ChatSettings = Field(default_factory=ChatSettings)
     screening: ScreeningSettings = Field(default_factory=ScreeningSettings)
+    workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)

@@ -89,6 +89,13 @@ class ToolSettings(Section):
     """Foreign MCP servers, by a short name that prefixes their tools."""
 
 
+class WorkspaceSettings(Section):
+    """Files of a user's folder that no prompt and no sandbox receives."""
+
+    secret_names: StrList = ()
+    """Globs of names or paths that are withheld in addition to the known names of secrets."""
+
+
 class ScreeningSettings(Section):
     """Screening: additions to its list, and exceptions."""
 

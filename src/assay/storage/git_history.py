@@ -15,6 +15,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 from assay.storage.git_repository import GitError, GitRepository, open_repository
 from assay.storage.withheld_files import secret_by_content, secret_by_name
+from assay.text.globs import matches
 from assay.text.patches import blob_id
 
 _DEPTHS: Final = (200, 50, 10, 1)
@@ -39,21 +40,22 @@ class History:
     """One sentence for the user."""
 
 
-def copy_history(workspace: Path, tree: Tree) -> History:
+def copy_history(workspace: Path, tree: Tree, secret_names: tuple[str, ...] = ()) -> History:
     """Copy the history of the repository at this folder; `tree` has the files that were read.
 
-    An empty copy has a note with the reason.
+    `secret_names` are globs of more names that are withheld. An empty copy has a note with the
+    reason.
     """
     if not os.path.lexists(workspace / ".git"):
         return History(tree=Tree(), note="")
     try:
         repository = open_repository(workspace)
-        return _copy(repository, tree)
+        return _copy(repository, tree, secret_names)
     except UsageError as error:
         return History(tree=Tree(), note=f"the sandbox has no git history: {error}")
 
 
-def _copy(repository: GitRepository, tree: Tree) -> History:
+def _copy(repository: GitRepository, tree: Tree, secret_names: tuple[str, ...]) -> History:
     try:
         head = repository.line("rev-parse", "--verify", "HEAD^{commit}")
     except GitError:
@@ -63,7 +65,7 @@ def _copy(repository: GitRepository, tree: Tree) -> History:
     safe = {blob_id(file.content) for file in tree.files.values()}
     total = int(repository.line("rev-list", "--count", head))
     for depth in _DEPTHS:
-        chosen = _choose(repository, head, depth, safe)
+        chosen = _choose(repository, head, depth, safe, secret_names)
         if chosen is not None:
             break
     else:
@@ -87,7 +89,13 @@ class _Chosen:
     withheld: tuple[str, ...]
 
 
-def _choose(repository: GitRepository, head: str, depth: int, safe: set[str]) -> _Chosen | None:
+def _choose(
+    repository: GitRepository,
+    head: str,
+    depth: int,
+    safe: set[str],
+    secret_names: tuple[str, ...],
+) -> _Chosen | None:
     """Return the newest commits with all their objects; None if that is too much."""
     listed = repository.line("rev-list", "--parents", f"--max-count={depth}", head).split("\n")
     parents = {line.split(" ")[0]: line.split(" ")[1:] for line in listed}
@@ -115,7 +123,7 @@ def _choose(repository: GitRepository, head: str, depth: int, safe: set[str]) ->
     if sum(small.values()) > _MOST_BYTES:
         return None
     withheld = {name for name in blobs if name not in small}
-    withheld |= {name for name in small if _is_secret_name(paths[name])}
+    withheld |= {name for name in small if _is_secret_name(paths[name], secret_names)}
     unknown = [name for name in small if name not in withheld and name not in safe]
     for name, (_, content) in _contents(repository, unknown):
         if secret_by_content(content, PurePosixPath(paths[name])):
@@ -128,11 +136,13 @@ def _choose(repository: GitRepository, head: str, depth: int, safe: set[str]) ->
     )
 
 
-def _is_secret_name(name: str) -> bool:
+def _is_secret_name(name: str, secret_names: tuple[str, ...]) -> bool:
     path = PurePosixPath(name)
     above = [parent for parent in path.parents if parent.parts]
-    return bool(secret_by_name(path, folder=False)) or any(
-        secret_by_name(parent, folder=True) for parent in above
+    return (
+        bool(secret_by_name(path, folder=False))
+        or any(secret_by_name(parent, folder=True) for parent in above)
+        or any(matches(one, secret_names) for one in (path, *above))
     )
 
 

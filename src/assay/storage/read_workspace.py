@@ -52,6 +52,7 @@ def read_workspace(
     *,
     exclude: tuple[str, ...] = (),
     include: Iterable[PurePosixPath] = (),
+    secret_names: Iterable[str] = (),
     caps: Caps | None = None,
 ) -> Tree:
     """Read all files in a folder except version control, caches, environments and `exclude`.
@@ -74,7 +75,9 @@ def read_workspace(
             f"the workspace {str(folder)!r} cannot be read: {error.strerror}"
         ) from error
     try:
-        reader = _Reader(folder, exclude, caps or Caps(), build_guard(folder, include))
+        reader = _Reader(
+            folder, exclude, caps or Caps(), build_guard(folder, include, secret_names)
+        )
         reader.read_folder(descriptor, reader.guard.start())
     except OSError as error:
         # The file was removed meanwhile, or belongs to a special file system.

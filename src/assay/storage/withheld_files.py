@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from assay.storage.gitignore import Repository, Rule, is_ignored, look_up_repository, parse_rules
+from assay.text.globs import matches
 
 _SUFFIXES: Final = frozenset(
     {
@@ -93,6 +94,7 @@ def _is_varied(value: bytes) -> bool:
 
 IGNORED: Final = "ignored by git"
 BY_NAME: Final = "named like a file with secrets"
+BY_SETTING: Final = "named in the setting workspace.secret_names"
 _PRIVATE_KEY: Final = "holds a private key"
 _TOKEN: Final = "holds an access token"  # noqa: S105 - says why, and is none
 _CREDENTIAL: Final = "holds a credential"
@@ -226,6 +228,8 @@ class Guard:
     include: frozenset[PurePosixPath]
     above: frozenset[PurePosixPath]
     """The parent folders of included paths."""
+    secret_names: tuple[str, ...] = ()
+    """Globs of names that the user has added to those of secrets."""
 
     def start(self) -> FolderRules:
         root = PurePosixPath()
@@ -255,25 +259,32 @@ class Guard:
         why = place.why or (IGNORED if is_ignored(place.rules, name, folder=False) else "")
         if why == IGNORED and name in self.repository.tracked:
             why = ""
-        return why or secret_by_name(path, folder=False)
+        return why or self._secret(path, folder=False)
 
     def is_included(self, place: FolderRules, path: PurePosixPath) -> bool:
         return place.included or path in self.include
 
     def _of_folder(self, place: FolderRules, path: PurePosixPath) -> str:
-        if secret := secret_by_name(path, folder=True):
+        if secret := self._secret(path, folder=True):
             return secret
         return IGNORED if is_ignored(place.rules, self._name(path), folder=True) else ""
+
+    def _secret(self, path: PurePosixPath, *, folder: bool) -> str:
+        added = bool(self.secret_names) and matches(path, self.secret_names)
+        return BY_SETTING if added else secret_by_name(path, folder=folder)
 
     def _name(self, path: PurePosixPath) -> str:
         return f"{self.repository.prefix}{path}"
 
 
-def build_guard(folder: Path, include: Iterable[PurePosixPath]) -> Guard:
+def build_guard(
+    folder: Path, include: Iterable[PurePosixPath], secret_names: Iterable[str] = ()
+) -> Guard:
     """Read the rules of a folder and its repository."""
     named = frozenset(include)
     return Guard(
         repository=look_up_repository(folder),
         include=named,
         above=frozenset(parent for path in named for parent in path.parents),
+        secret_names=tuple(secret_names),
     )

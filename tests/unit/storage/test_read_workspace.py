@@ -111,6 +111,19 @@ def test_a_file_that_is_too_large_is_withheld_with_its_size(tmp_path: Path) -> N
     assert "--exclude 'data/big.bin'" in refusal.value.hint
 
 
+def test_names_that_the_user_adds_are_withheld(tmp_path: Path) -> None:
+    fill(tmp_path, "a.vault", "vault/key", "sub/b.vault", "kept")
+
+    read = read_workspace(tmp_path, secret_names=("*.vault", "vault"))
+
+    assert names(read) == ["kept"]
+    assert [str(one) for one in read.withheld] == ["a.vault", "sub/b.vault", "vault/"]
+    assert "workspace.secret_names" in read.withheld[0].why
+    path = PurePosixPath("a.vault")
+    read = read_workspace(tmp_path, include=(path,), secret_names=("*.vault", "vault"))
+    assert names(read) == ["a.vault", "kept"]
+
+
 def test_too_much_in_all_names_what_is_largest(tmp_path: Path) -> None:
     fill(tmp_path, "data/1", "data/2", content=b"x" * 400)
     fill(tmp_path, "a.py", "z/3", content=b"x" * 300)
