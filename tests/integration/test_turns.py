@@ -227,7 +227,8 @@ async def test_a_model_whose_replies_are_always_cut_ends_the_run(tmp_path: Path)
 
     assert story.outcome.attempts == 1
     assert story.outcome.usage.calls == 1 + 2 * 2
-    assert story.outcome.reason.endswith("; the model's replies were cut off after 8,000 tokens")
+    assert "; the model's replies were cut off after 8,000 tokens; " in story.outcome.reason
+    assert "max_output_tokens" in story.outcome.reason
 
 
 async def test_cut_replies_without_a_test_are_named_as_that(tmp_path: Path) -> None:

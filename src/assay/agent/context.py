@@ -122,8 +122,11 @@ class StepContext:
             BudgetExceededError: If a cap does not allow the call.
         """
         reply = await self._ask_once(key, request, attempt=attempt, step=step)
-        # The embedded model is cut off if it repeats itself; more room would not help it.
-        if reply.stop_reason is not StopReason.LENGTH or self.deps.model.info.local:
+        if reply.stop_reason is not StopReason.LENGTH:
+            return reply
+        if self.deps.small and reply.message.text.strip():
+            # A small model is cut off if it repeats itself, and more room would not help it. An
+            # empty text was cut off in its reasoning.
             return reply
         most = largest_reply(request, self.deps.model.info)
         if most <= self.deps.model.info.output_limit(request):

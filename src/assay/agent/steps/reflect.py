@@ -62,7 +62,11 @@ def _reason_to_end(context: StepContext, state: RunState) -> str:
     if any(attempt.blocked for attempt in state.attempts):
         return "the model is blocked"
     if cut := state.attempts[-1].cut_off:
-        return f"the model's replies were {cut}"
+        settings = f'[models."{context.deps.model.name}"]'
+        return (
+            f"the model's replies were {cut}; {settings} sets max_output_tokens and "
+            "reasoning_effort"
+        )
     limits = context.deps.spec.limits
     # Small models are sampled: their next sample may differ.
     if context.deps.small or not repeats_without_progress(state.attempts, limits):
