@@ -51,6 +51,11 @@ _OVERFLOW_WORDS = re.compile(
     r"|too many tokens|reduce the length of",
     re.IGNORECASE,
 )
+_TOOLS_REFUSED = re.compile(
+    r"tool[ _-]choice|tool-call-parser|(does|do) not support tools|tools? (is|are) not supported",
+    re.IGNORECASE,
+)
+"""Messages of vLLM, Ollama, llama.cpp and others."""
 _UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
 _UNPAID_STATUS = 402
 _ADVICE = {
@@ -153,6 +158,9 @@ def explain_failure(
             not_charged=status >= _CLIENT_ERRORS and meant not in _MAY_BE_CHARGED,
             rate_limited=meant == _RATE_LIMITED,
         )
+    if _TOOLS_REFUSED.search(error.message):
+        hint = f'set tool_calls = false under [models."{name}"], or enable tools at the server'
+        return ModelRefusedError(text, hint=hint)
     return ModelRefusedError(text, hint=_ADVICE.get(meant, ""))
 
 

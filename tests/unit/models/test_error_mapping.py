@@ -162,3 +162,25 @@ def test_an_error_in_mid_stream_may_have_cost_something() -> None:
 
     assert isinstance(error, ModelUnavailableError)
     assert not error.not_charged
+
+
+@pytest.mark.parametrize("status", [504, 524])
+def test_an_error_of_a_gateway_that_gave_up_may_have_cost_something(status: int) -> None:
+    error = failure(status, None)
+
+    assert isinstance(error, ModelUnavailableError)
+    assert not error.not_charged
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+        "registry.ollama.ai/library/gemma:7b does not support tools",
+    ],
+)
+def test_a_server_that_refuses_tools_is_answered_with_a_setting(message: str) -> None:
+    error = failure(400, {"error": {"message": message}})
+
+    assert isinstance(error, ModelRefusedError)
+    assert "tool_calls = false" in error.hint
