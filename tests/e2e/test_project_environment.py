@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from assay.storage.certificates import read_certificate
 from tests.support.undertakings import SMALL, a_script
@@ -140,6 +141,46 @@ def test_a_run_and_its_certificate_have_the_environment(
     assert recorded.project is not None
     assert recorded.project.name == "shop"
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def make_venv(folder: Path, environment: dict[str, str]) -> Path:
+    """Create a virtual environment with the packages of the index, and with a `.pth` file."""
+    venv = folder / ".venv"
+    index = ("--offline", "--no-index", "--find-links", environment["PIP_FIND_LINKS"])
+    python = ("--python", venv / "bin/python")
+    for command in (
+        ("venv", "--quiet", "--python", sys.executable, venv),
+        ("pip", "install", "--quiet", *python, *index, "thing", "extra"),
+    ):
+        subprocess.run([find_uv_bin(), *command], check=True)
+    (site,) = (venv / "lib").glob("python3*/site-packages")
+    (site / "own.pth").write_text("import os; os.environ['EXECUTED'] = 'yes'\n")
+    return venv
+
+
+def test_a_virtual_environment_is_mounted_and_certified(
+    environment: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    venv = make_venv(project, environment)
+    code = "import os, thing; print(thing.__file__, os.environ.get('EXECUTED'))"
+
+    ran = assay(
+        environment,
+        *("sandbox", "run", "--workspace", project, "--env", venv, "--", "python3", "-c", code),
+    )
+    other = assay(
+        environment, "sandbox", "run", "--workspace", project, "--env", tmp_path, "--", "true"
+    )
+    (venv / "lib").rename(tmp_path / "lib")
+    (venv / "lib" / "python3.2").mkdir(parents=True)
+    older = assay(
+        environment, "sandbox", "run", "--workspace", project, "--env", venv, "--", "true"
+    )
+
+    assert ran.stdout == "/opt/assay/site/thing.py None\n", ran.stderr
+    assert other.returncode == 2
+    assert "the folder of a virtual environment" in other.stderr
+    assert "is for python3.2, and sandboxes run python3" in older.stderr
 
 
 def test_a_package_that_does_not_exist_ends_the_run_before_the_model(

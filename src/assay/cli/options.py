@@ -42,8 +42,8 @@ ENV: Final = click.option(
     "--env",
     default="auto",
     show_default=True,
-    metavar="auto|off",
-    help="Packages that the project declares: install them, or not.",
+    metavar="auto|off|PATH",
+    help="Packages of the project: install what it declares, nothing, or mount this .venv.",
 )
 
 

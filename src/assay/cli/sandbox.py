@@ -99,7 +99,8 @@ class _WithProgram(click.Command):
     "env",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Variable (repeatable); `--env auto` installs the packages that --workspace declares.",
+    help="Variable (repeatable). `--env auto` installs the packages of --workspace, "
+    "`--env PATH` mounts a virtual environment.",
 )
 @click.option("--copy", "copies", multiple=True, metavar="FILE", help="Copy it in (repeatable).")
 @click.option(
@@ -171,7 +172,7 @@ async def _run(
         if not quiet:
             click.echo(notice, err=True)
 
-    choice = next((text for text in reversed(options["env"]) if "=" not in text), "off")
+    choice = workspace_options.chosen_environment(options["env"])
     environment = await prepare_environment(settings, choice, options["workspace"], tell)
     opening = open_backend(environment.sandbox, project=environment.project, on_notice=tell)
     async with opening as backend:
@@ -236,7 +237,7 @@ def _program(
 ) -> Program:
     env: dict[str, str] = {}
     for text in options["env"]:
-        if text in {"auto", "off"}:
+        if workspace_options.names_environment(text):
             continue
         variable, equals, value = text.partition("=")
         if not equals:

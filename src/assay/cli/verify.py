@@ -1,5 +1,6 @@
 """`assay verify`: checks a certificate's signature and files, and runs its checks again."""
 
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,12 @@ _FINGERPRINT: Final = 16
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Files not to read (repeatable).")
 @click.option("--key", metavar="HEX", help="Accept only certificates signed by this public key.")
+@click.option(
+    "--env",
+    default="auto",
+    metavar="PATH",
+    help="Virtual environment of a run with --env PATH; others need no option.",
+)
 @click.option("--no-run", is_flag=True, help="Check only signature and files; run nothing.")
 @JSON_OBJECT
 def verify(certificate: Path, **options: Any) -> int:
@@ -65,7 +72,7 @@ def verify(certificate: Path, **options: Any) -> int:
 
         from assay.runs.reverify import reverify
 
-        again = anyio.run(reverify, read, tree, settings)
+        again = anyio.run(partial(reverify, read, tree, settings, env=options["env"]))
     return _tell_check(read, differences, again, settings, as_json=options["as_json"])
 
 

@@ -1,7 +1,8 @@
 """The `--workspace` of `assay sandbox run`: copies the folder in and reports the changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,6 +19,16 @@ _LETTERS: Final = {"added": "A", "modified": "M", "deleted": "D"}
 _SHOWN: Final = 40
 _LONGEST_LINE: Final = 8_000
 _OF_ITS_OWN: Final = frozenset({Reason.COMPLETED, Reason.SIGNALLED})
+
+
+def names_environment(text: str) -> bool:
+    """Return whether a value of `--env` names the project's environment, not a variable."""
+    return "=" not in text and (text in {"auto", "off"} or "/" in text or Path(text).is_dir())
+
+
+def chosen_environment(values: Sequence[str]) -> str:
+    """Return the project's environment that `--env` names last; `off` if it names none."""
+    return next((text for text in reversed(values) if names_environment(text)), "off")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -42,11 +53,11 @@ def check_options(options: Mapping[str, Any]) -> None:
 async def send(sandbox: "Sandbox", options: Mapping[str, Any], *, quiet: bool) -> "Upload":
     """Copy the folder into the sandbox, with a progress bar on a terminal."""
     from assay.cli.terminal import open_progress
-    from assay.runs.environment import AUTO, OFF, generated_files
+    from assay.runs.environment import generated_files
     from assay.runs.workspace_sync import upload
     from assay.settings.load import load_settings
 
-    env = AUTO if AUTO in options["env"] else OFF
+    env = chosen_environment(options["env"])
     generated = generated_files(env, options["workspace"])
 
     with open_progress(silent=quiet) as progress:

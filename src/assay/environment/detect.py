@@ -81,6 +81,15 @@ def detect_environment(files: ProjectFiles) -> DeclaredEnvironment:
     )
 
 
+def editable_project(files: ProjectFiles) -> EditableProject | None:
+    """Return the metadata of the project itself; None if it states no name.
+
+    Raises:
+        PackageError: If a file cannot be used.
+    """
+    return _editable(read_metadata(files))
+
+
 def _declared_texts(metadata: ProjectMetadata, listed: RequirementsFile) -> list[str]:
     texts = [*metadata.requires]
     for name in sorted(TEST_GROUPS & metadata.groups.keys()):

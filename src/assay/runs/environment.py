@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from assay.contracts.distribution import how_to_install, missing_extras
 from assay.contracts.errors import PackageError, UsageError
 from assay.contracts.execution import EditableProject, SandboxSpec
+from assay.runs.mounted_environment import find_site_packages, installed_packages
 from assay.sandbox.factory import resolve_packages
 from assay.settings.load import SandboxSettings
 from assay.text.formatting import count
@@ -35,6 +36,8 @@ class ProjectEnvironment:
     project: EditableProject | None = None
     files: tuple[str, ...] = ()
     """The files that declared the packages."""
+    mounted: tuple[str, ...] = ()
+    """The packages of a mounted virtual environment, `name==version sha256:…`."""
 
     @property
     def equipment(self) -> SandboxSpec:
@@ -48,20 +51,41 @@ class ProjectEnvironment:
         if self.project is not None:
             project = _PROJECT.dump_python(self.project, mode="json")
         pins = list(self.sandbox.packages)
-        return {"pins": pins, "project": project, "files": list(self.files)}
+        stored = {"pins": pins, "project": project, "files": list(self.files)}
+        if site := self.sandbox.site_packages:
+            stored |= {"site_packages": str(site), "mounted": list(self.mounted)}
+        return stored
 
 
 def environment_from_json(
     sandbox: SandboxSettings, stored: Mapping[str, Any]
 ) -> ProjectEnvironment:
-    """Return a stored environment."""
+    """Return a stored environment.
+
+    Raises:
+        UsageError: If its virtual environment was changed since.
+    """
+    if site := stored.get("site_packages"):
+        sandbox = sandbox.model_copy(update={"site_packages": Path(site)})
+        _check_unchanged(Path(site), tuple(stored["mounted"]))
     project = stored.get("project")
     return stored_environment(
         sandbox,
         tuple(stored["pins"]),
         None if project is None else _PROJECT.validate_python(project),
         files=tuple(stored.get("files", ())),
+        mounted=tuple(stored.get("mounted", ())),
     )
+
+
+def _check_unchanged(site: Path, expected: tuple[str, ...]) -> None:
+    different = set(expected) ^ set(installed_packages(site))
+    if different:
+        name = min(different).partition(" ")[0]
+        raise UsageError(
+            f"the virtual environment of {str(site)!r} differs from that of the run: {name}",
+            hint="install the same packages, or start another run",
+        )
 
 
 def stored_environment(
@@ -70,19 +94,36 @@ def stored_environment(
     project: EditableProject | None,
     *,
     files: tuple[str, ...] = (),
+    mounted: tuple[str, ...] = (),
 ) -> ProjectEnvironment:
     """Return an environment whose packages are known already."""
     update: dict[str, Any] = {"packages": pins}
     if project is not None or any("--hash=" in pin for pin in pins):
         update["preload"] = ()
     return ProjectEnvironment(
-        sandbox=sandbox.model_copy(update=update), project=project, files=files
+        sandbox=sandbox.model_copy(update=update), project=project, files=files, mounted=mounted
     )
+
+
+def mounted_again(sandbox: SandboxSettings, env: str, expected: tuple[str, ...]) -> SandboxSettings:
+    """Return the settings with the virtual environment of a certificate, named again by the user.
+
+    Raises:
+        UsageError: If it is not named, or has other packages than then.
+    """
+    if env in {AUTO, OFF}:
+        raise UsageError(
+            "the certificate is about a run with a mounted virtual environment",
+            hint="name one with the same packages: --env PATH",
+        )
+    site = find_site_packages(env, sandbox)
+    _check_unchanged(site, expected)
+    return sandbox.model_copy(update={"site_packages": site, "preload": ()})
 
 
 def generated_files(env: str, folder: Path) -> tuple[PurePosixPath, ...]:
     """Return version modules that git ignores and without which the project cannot be imported."""
-    if env != AUTO or missing_extras([_EXTRA]):
+    if env == OFF or missing_extras([_EXTRA]):
         return ()
     from assay.environment import metadata
     from assay.environment.project_files import ProjectFiles
@@ -99,12 +140,12 @@ async def prepare_environment(
     """Detect what the project in a folder declares, and install it once.
 
     Raises:
-        UsageError: If `env` has no valid form.
+        UsageError: If `env` is a path without a usable virtual environment.
         PackageError: If a package cannot be installed.
         MissingExtraError: If the project declares packages, and uv is not installed.
     """
     if env not in {AUTO, OFF}:
-        raise UsageError(f"not an environment: {env!r}", hint="use auto or off")
+        return await _mount(sandbox, env, folder)
     if env == OFF or folder is None:
         return ProjectEnvironment(sandbox=await pin_packages(sandbox))
     if sandbox.backend in _UNSUPPORTED:
@@ -139,6 +180,23 @@ async def prepare_environment(
             ),
         ) from error
     return ProjectEnvironment(sandbox=pinned, project=declared.project, files=declared.files)
+
+
+async def _mount(sandbox: SandboxSettings, env: str, folder: Path | None) -> ProjectEnvironment:
+    site = await to_thread.run_sync(find_site_packages, env, sandbox)
+    project = None
+    if folder is not None and not missing_extras([_EXTRA]):
+        from assay.environment.detect import editable_project
+        from assay.environment.project_files import ProjectFiles
+
+        project = await to_thread.run_sync(editable_project, ProjectFiles(folder))
+    update = {"site_packages": site, "preload": ()}
+    return ProjectEnvironment(
+        sandbox=await pin_packages(sandbox.model_copy(update=update)),
+        project=project,
+        files=(env,),
+        mounted=await to_thread.run_sync(installed_packages, site),
+    )
 
 
 async def install_environment(environment: ProjectEnvironment) -> None:

@@ -10,7 +10,12 @@ from anyio import to_thread
 from assay.contracts.errors import AssayError, UsageError
 from assay.contracts.verdict import Grade, Verdict
 from assay.contracts.workspace import Tree
-from assay.runs.environment import install_environment, stored_environment
+from assay.runs.environment import (
+    AUTO,
+    install_environment,
+    mounted_again,
+    stored_environment,
+)
 from assay.runs.request import limits_of
 from assay.settings.load import Settings
 from assay.storage.blob_store import BlobStore
@@ -43,8 +48,12 @@ class ReverifyResult:
         return not self.trouble
 
 
-async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> ReverifyResult:
+async def reverify(
+    certificate: Certificate, tree: Tree, settings: Settings, *, env: str = AUTO
+) -> ReverifyResult:
     """Verify the certified files of a tree again, in fresh sandboxes.
+
+    `env` names the virtual environment again, if the run mounted one.
 
     Raises:
         UsageError: If a certified file is missing or changed.
@@ -72,6 +81,8 @@ async def reverify(certificate: Certificate, tree: Tree, settings: Settings) -> 
     )
     given, hosts = certificate.environment.given, certificate.environment.hosts
     sandbox = settings.sandbox.model_copy(update={"hosts": hosts})
+    if mounted := certificate.environment.mounted:
+        sandbox = mounted_again(sandbox, env, mounted)
     environment = stored_environment(sandbox, given, certificate.environment.project)
     await install_environment(environment)
     async with open_backend(environment.sandbox, project=environment.project) as backend:

@@ -373,7 +373,7 @@ async def _environment_of(
     if kept is not None:
         return environment_from_json(sandbox, kept)
     environment = await prepare_environment(sandbox, request.env, request.workspace, on_notice)
-    if environment.sandbox.packages or environment.project:
+    if environment.sandbox.packages or environment.project or environment.mounted:
         await journal.keep(PACKAGES, environment.to_json())
     return environment
 
@@ -407,6 +407,7 @@ async def _deliver(
         return replace(result, certificate=done["certificate"], commit=commit), None
     assert result.verdict is not None  # noqa: S101 - for the type checker: what was accepted has one
     backend = deps.backend
+    environment = await deps.journal.recall(PACKAGES) or {}
     proof = Proof(
         run=run.id,
         spec=deps.spec,
@@ -421,6 +422,7 @@ async def _deliver(
                 backend=backend.name,
                 isolation=backend.isolation.value,
                 equipment=deps.equipment,
+                mounted=tuple(environment.get("mounted", ())),
             )
         ),
         model=deps.model.name,

@@ -142,6 +142,7 @@ def _open_native(settings: SandboxSettings, wanted: Isolation) -> _Opening:
         pool_size=settings.pool_size,
         max_concurrent=settings.max_concurrent,
         read_only=settings.read_only,
+        site_packages=settings.site_packages,
         search_path=settings.search_path,
         runtime_dir=settings.runtime_dir,
         packages=packages,

@@ -187,6 +187,8 @@ class SandboxSettings(Section):
     """Maximum number of parallel executions; more of them wait."""
     read_only: Paths = ()
     """More host paths that programs may read, at the same path."""
+    site_packages: Path | None = None
+    """Packages of a virtual environment, for sandboxes of the native backend; see `--env`."""
     runtime_dir: Path = Field(default_factory=_runtime_dir)
     """Folder that lists running engines, so that leftovers of a crash can be removed."""
     search_path: tuple[str, ...] = Field(default_factory=lambda: tuple(os.get_exec_path()))

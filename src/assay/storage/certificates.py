@@ -57,10 +57,16 @@ class Environment:
     """Hosts that the sandboxes could reach."""
     project: EditableProject | None = None
     """The project, as programs in the sandboxes saw it installed."""
+    mounted: tuple[str, ...] = ()
+    """Packages of a mounted virtual environment, `name==version sha256:…` of their file lists."""
 
 
 def describe_environment(
-    *, backend: str, isolation: str, equipment: SandboxSpec = DEFAULT_SPEC
+    *,
+    backend: str,
+    isolation: str,
+    equipment: SandboxSpec = DEFAULT_SPEC,
+    mounted: tuple[str, ...] = (),
 ) -> Environment:
     """Describe the interpreter that runs sandboxed Python."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -82,6 +88,7 @@ def describe_environment(
         given=equipment.packages,
         hosts=equipment.hosts,
         project=equipment.project,
+        mounted=mounted,
     )
 
 

@@ -42,7 +42,7 @@ def boot():
     os.close(empty)
     # Said by the sandbox; the usual variable counts for nothing in an isolated interpreter.
     if "ASSAY_PACKAGES" in os.environ:
-        sys.path.insert(0, os.environ["ASSAY_PACKAGES"])
+        sys.path[:0] = os.environ["ASSAY_PACKAGES"].split(":")
     modules = {}
     for name, source in order.pop("modules"):
         modules[name] = sys.modules[name] = module = types.ModuleType(name)

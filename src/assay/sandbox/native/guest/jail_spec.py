@@ -23,6 +23,8 @@ SHM_BYTES = 64 << 20
 """The size of `/dev/shm`."""
 PACKAGES = "/opt/assay/packages"
 """The folder where a program finds the packages of its sandbox."""
+SITE = "/opt/assay/site"
+"""The folder where a program finds the packages of a virtual environment of the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

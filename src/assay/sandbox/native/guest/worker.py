@@ -194,23 +194,24 @@ def _prepare(header: dict[str, Any], confinement: Confinement) -> None:
         if confinement.line is not None and confinement.asking is not None:
             landlock_chmod.hand_over(confinement.line, confinement.asking, header["writable"])
     os.environ.update(header["env"])
-    if folder := header["packages"]:
+    if folders := header["packages"]:
         own = [os.path.normpath(f"{header['workspace']}/{name}") for name in header["folders"]]
-        _add_packages(folder, own)
+        _add_packages(folders.split(":"), own)
 
 
-def _add_packages(folder: str, own: list[str]) -> None:
+def _add_packages(folders: list[str], own: list[str]) -> None:
     """Add packages as PYTHONPATH would, for this interpreter and for others.
 
     The folders of the project come first: its files take precedence over an installed copy. The
     commands of the packages come first too, because they belong to the versions that are imported.
     """
     given = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-    os.environ["PYTHONPATH"] = ":".join([*given, *own, folder])
-    os.environ["PATH"] = ":".join([f"{folder}/bin", os.environ.get("PATH", os.defpath)])
+    os.environ["PYTHONPATH"] = ":".join([*given, *own, *folders])
+    commands = [f"{folder}/bin" for folder in folders]
+    os.environ["PATH"] = ":".join([*commands, os.environ.get("PATH", os.defpath)])
     # For interpreters that ignore PYTHONPATH.
-    os.environ["ASSAY_PACKAGES"] = folder
-    sys.path[1:1] = [*own, folder]
+    os.environ["ASSAY_PACKAGES"] = ":".join(folders)
+    sys.path[1:1] = [*own, *folders]
 
 
 def _add_import_folders(header: dict[str, Any]) -> None:

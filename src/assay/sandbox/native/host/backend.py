@@ -61,6 +61,8 @@ class NativeConfig:
     """The number of prepared jails per stage."""
     max_concurrent: int
     read_only: tuple[Path, ...]
+    site_packages: Path | None = None
+    """Packages of a virtual environment that replace those of this interpreter."""
     """More host paths that programs may read, at the same path."""
     search_path: tuple[str, ...]
     """Folders in which to look for toolchains."""
@@ -80,9 +82,13 @@ class NativeBackend:
     def __init__(self, config: NativeConfig, tasks: anyio.abc.TaskGroup) -> None:
         self._config = config
         self._tasks = tasks
-        self._layout = build_layout(config.search_path, config.read_only)
+        self._layout = build_layout(
+            config.search_path, config.read_only, site_packages=config.site_packages
+        )
         self._stages = installed_stages(config.preload)
-        self._provisioner = Provisioner(config.packages, config.outside, self._stages)
+        self._provisioner = Provisioner(
+            config.packages, config.outside, self._stages, site=bool(config.site_packages)
+        )
         self._turns = anyio.Semaphore(config.max_concurrent)
         self._starting = anyio.Lock()
         self._engine: Engine | None = None
@@ -184,6 +190,11 @@ class NativeBackend:
         if owner is None and os.geteuid() == 0:
             owner = _FIRST_SANDBOX_ID + os.getpid() % _SANDBOX_IDS
         layout, jailed = self._layout, tier == "namespaces"
+        if self._config.site_packages and not jailed:
+            raise UsageError(
+                "a virtual environment can only be mounted where sandboxes have their own root",
+                hint="use `--env auto`, and see `assay doctor`",
+            )
         interpreter, library = (INTERPRETER, LIBRARY) if jailed else (sys.executable, SOURCE)
         filter_program = seccomp.build_filter(
             own_namespaces=tier != "landlock", counted_memory=groups.enforcing

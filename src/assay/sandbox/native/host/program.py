@@ -76,7 +76,7 @@ class JailPaths:
     writable: tuple[str, ...] = ()
     """Landlock tier: the writable folders and devices of the sandbox."""
     packages: str = ""
-    """The folder of the sandbox's packages."""
+    """The folders of the sandbox's packages, separated by colons."""
     folders: tuple[str, ...] = ()
     """The folders of the workspace that are on the import path."""
     groups_enforce: bool
@@ -113,7 +113,7 @@ def _common_fields(limits: Limits, paths: JailPaths) -> dict[str, Any]:
         "packages": paths.packages,
         "folders": paths.folders,
         # A jail with its own root contains the packages already.
-        "readable": [paths.packages] if paths.packages and paths.writable else [],
+        "readable": paths.packages.split(":") if paths.packages and paths.writable else [],
         "rlimits": _rlimits(limits, paths),
     }
 

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from assay.contracts.errors import UsageError
 from assay.contracts.execution import DEFAULT_SPEC, EditableProject, SandboxSpec
-from assay.sandbox.native.guest.jail_spec import PACKAGES
+from assay.sandbox.native.guest.jail_spec import PACKAGES, SITE
 from assay.sandbox.native.host.engine import Engine
 from assay.sandbox.native.host.program import Stages
 from assay.sandbox.network.dial import DialerFactory
@@ -30,7 +30,7 @@ class Provisioning:
     layer: str = ""
     """The key of the package layer that is mounted."""
     packages: str = ""
-    """The folder of its packages, as its programs see it."""
+    """The folders of its packages, as its programs see them, separated by colons."""
     folders: tuple[str, ...] = ()
     """The folders of the workspace from which programs import the project."""
     egress: EgressPolicyState | None = None
@@ -55,7 +55,10 @@ class Layers(Protocol):
 class Provisioner:
     """Provisions the sandboxes of one backend."""
 
-    def __init__(self, store: Layers, outside: DialerFactory, stages: Stages) -> None:
+    def __init__(
+        self, store: Layers, outside: DialerFactory, stages: Stages, *, site: bool = False
+    ) -> None:
+        self._site = SITE if site else ""
         self._store = store
         self._outside = outside
         self._stages = stages
@@ -81,7 +84,7 @@ class Provisioner:
             UsageError: If this backend cannot provide what was requested.
             MissingExtraError: If uv is needed and not installed.
         """
-        if equipment == DEFAULT_SPEC:
+        if equipment == DEFAULT_SPEC and not self._site:
             yield NOTHING
             return
         egress = None
@@ -102,6 +105,7 @@ class Provisioner:
                 layer = await held.enter_async_context(opening)
                 key, packages = layer.key, await _place(layer, engine)
             folders = project.folders if project else ()
+            packages = ":".join(filter(None, (packages, self._site)))
             yield Provisioning(layer=key, packages=packages, folders=folders, egress=egress)
 
 

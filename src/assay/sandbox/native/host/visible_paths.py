@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from assay.contracts.errors import UsageError
-from assay.sandbox.native.guest.jail_spec import HOSTNAME, INNER_ID, WORKSPACE, Pairs, RootPlan
+from assay.sandbox.native.guest.jail_spec import (
+    HOSTNAME,
+    INNER_ID,
+    SITE,
+    WORKSPACE,
+    Pairs,
+    RootPlan,
+)
 
 SOURCE: Final = str(Path(__file__).resolve().parents[4])
 """The folder that holds the package `assay`."""
@@ -139,8 +146,16 @@ class Layout:
     """Host paths that those programs may read."""
 
 
-def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = ()) -> Layout:
+def build_layout(
+    search_path: Sequence[str],
+    extra_read_only: Sequence[Path] = (),
+    *,
+    site_packages: Path | None = None,
+) -> Layout:
     """Inspect this machine and interpreter once and return plain data.
+
+    Programs see the packages in `site_packages` instead of those of this interpreter, without its
+    `.pth` files being executed.
 
     Raises:
         UsageError: If a path in `extra_read_only` does not exist or cannot be visible in a jail.
@@ -152,7 +167,8 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
         ("/usr", "/usr"),
         *((folder, folder) for folder in _SYSTEM_FOLDERS if _is_real_folder(folder)),
         *etc_binds,
-        *_python_binds(),
+        *_python_binds(own=site_packages is None),
+        *([(str(site_packages), SITE)] if site_packages else []),
         # Only the native sandbox's modules, without the rest of the package.
         (str(Path(__file__).resolve().parents[1]), f"{LIBRARY}/assay/sandbox/native"),
         *((tool.prefix, f"{HOME}/toolchains/{tool.name}") for tool in toolchains),
@@ -162,7 +178,9 @@ def build_layout(search_path: Sequence[str], extra_read_only: Sequence[Path] = (
     # An interpreter recognizes a virtual environment only if it can read this file.
     own_parts = [path for path in (own_bin, f"{sys.prefix}/pyvenv.cfg") if os.path.exists(path)]
     return Layout(
-        root=RootPlan(binds=tuple(binds), copies=copies, links=_links(), files=_files()),
+        root=RootPlan(
+            binds=tuple(binds), copies=copies, links=_links(), files=_files(site_packages)
+        ),
         env=_environment(
             [f"{VENV}/bin", *(f"{HOME}/toolchains/{tool.name}/bin" for tool in toolchains)]
         ),
@@ -238,9 +256,10 @@ def _in_usr(path: str) -> bool:
     return Path(path).resolve().is_relative_to("/usr")
 
 
-def _python_binds() -> Pairs:
+def _python_binds(*, own: bool) -> Pairs:
     base = Path(sys.base_prefix).resolve()
-    binds = [(str(path), f"{VENV}/lib/{_VERSION}/site-packages") for path in _own_site_packages()]
+    sites = _own_site_packages() if own else []
+    binds = [(str(path), f"{VENV}/lib/{_VERSION}/site-packages") for path in sites]
     if _in_usr(str(base)):
         return tuple(binds)
     executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
@@ -278,9 +297,9 @@ def _links() -> Pairs:
     )
 
 
-def _files() -> Pairs:
+def _files(site_packages: Path | None) -> Pairs:
     home = _base_interpreter().rpartition("/")[0]
-    shared = "false" if _own_site_packages() else "true"
+    shared = "false" if _own_site_packages() or site_packages else "true"
     return (
         ("/etc/passwd", f"user:x:{INNER_ID}:{INNER_ID}::{WORKSPACE}:/bin/sh\n"),
         ("/etc/group", f"user:x:{INNER_ID}:\n"),
@@ -289,18 +308,20 @@ def _files() -> Pairs:
         ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         (f"{VENV}/pyvenv.cfg", f"home = {home}\ninclude-system-site-packages = {shared}\n"),
-        *_console_scripts(),
+        *_console_scripts([str(site_packages)] if site_packages else sys.path),
     )
 
 
-def _console_scripts() -> Pairs:
+def _console_scripts(folders: Sequence[str]) -> Pairs:
     """Create the commands of installed packages, since the originals name the host's Python."""
+    found = (each.entry_points for each in metadata.distributions(path=list(folders)))
     scripts = {
         f"{VENV}/bin/{entry.name}": (
             f"#!{INTERPRETER}\nimport sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\n"
             f"sys.exit({entry.attr}())\n"
         )
-        for entry in metadata.entry_points(group="console_scripts")
+        for entries in found
+        for entry in entries.select(group="console_scripts")
         if entry.attr and "/" not in entry.name and entry.module.partition(".")[0] != "assay"
     }
     return tuple(sorted(scripts.items()))
