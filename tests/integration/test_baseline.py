@@ -22,6 +22,9 @@ RIGHT = "def answer():\n    return 42\n"
         (("nosuchprogram --all",), "the program 'nosuchprogram' is not in the", "--check"),
         (("cd . && nosuchprogram | cat; exit 127",), "the program 'nosuchprogram'", "--check"),
         (("pytest -q",), "does not have the package 'freezegun'", "--package freezegun"),
+        (("pytest --cov=it",), "does not know the option '--cov=it'", "--package pytest-cov"),
+        (("pytest it.py::test_no",), "there is no test", "correct the node ID"),
+        (("pytest it.py",), "found no tests", "--tests"),
     ],
 )
 async def test_an_environment_that_no_change_can_repair_ends_the_run_before_a_model_is_called(

@@ -7,19 +7,14 @@ come from a folder that the setting `sandbox.read_only` mounts; the hint names i
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Final, cast
 
+from assay.agent.python_trouble import Trouble, trouble_at_start, trouble_of_test
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree
-from assay.verify.missing_modules import (
-    MODULE,
-    distribution_of,
-    is_named,
-    is_third_party,
-    missing_modules,
-)
+from assay.verify.missing_modules import MODULE, is_named
 from assay.verify.report_checks import HANGS
 
 _FOLDER: Final = "node_modules"
@@ -140,25 +135,23 @@ _NETWORK: Final = re.compile(
 _FAILING: Final = frozenset({TestStatus.FAILED, TestStatus.ERROR})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """The reason that a check can never pass here."""
-
-    message: str
-    hint: str
-
-
 def hanging(reports: Iterable[CheckReport]) -> tuple[CheckReport, ...]:
     """Return the checks that hung."""
     return tuple(report for report in reports if report.explanation in HANGS)
 
 
 def trouble_in(
-    reports: Iterable[CheckReport], tree: Tree, statement: str, *, workspace: str = ""
+    reports: Iterable[CheckReport],
+    tree: Tree,
+    statement: str,
+    *,
+    workspace: str = "",
+    given: bool = True,
 ) -> Trouble | None:
     """Return why no change of files can make a check pass; None if missing work may be the cause.
 
     A name from the goal counts as missing work. `workspace` is the host folder, for hints.
+    `given` says whether the user gave the checks, so that they must find tests.
     """
     for report in reports:
         if report.passed:
@@ -167,7 +160,8 @@ def trouble_in(
             _missing_from_npm(report, tree, statement, workspace)
             or _missing_program(report, tree, statement)
             or _withheld_file(report, tree, statement)
-            or _missing_package(report, tree, statement)
+            or trouble_at_start(report, tree, statement, given=given)
+            or _unfixable_tests(report, tree, statement)
             or _refused_network(report)
         )
         if found:
@@ -244,18 +238,30 @@ def _program_in(report: CheckReport, tree: Tree, statement: str) -> str:
     return "" if is_named(name, statement) or _is_file(name, tree) else name
 
 
-def _missing_package(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
-    for text in _texts(report):
-        for module in missing_modules(text):
-            if not is_third_party(module, tree) or is_named(module, statement):
-                continue
-            package = distribution_of(module)
-            return Trouble(
-                message=f"the check `{report.command}` cannot pass here: the sandbox does not have "
-                f"the package {package!r} (ModuleNotFoundError: No module named {module!r})",
-                hint=f"add --package {package}",
-            )
-    return None
+def _unfixable_tests(report: CheckReport, tree: Tree, statement: str) -> Trouble | None:
+    """Return why no failing test can pass; None if one may fail because of missing work."""
+    found = [trouble_of_test(report, text, tree, statement) for text in _texts(report)]
+    troubles = [trouble for trouble in found if trouble is not None]
+    if not troubles or len(troubles) < len(found):
+        return None
+    hints = dict.fromkeys(trouble.hint for trouble in troubles)
+    packages = [hint.removeprefix("add ") for hint in hints if hint.startswith("add --package")]
+    if len(packages) == len(hints):
+        return replace(troubles[0], hint=f"add {' '.join(packages)}")
+    return troubles[0]
+
+
+def failing_before(
+    reports: Iterable[CheckReport], tree: Tree, statement: str
+) -> Iterator[tuple[str, Trouble]]:
+    """Yield the tests that can never pass here, next to others that may."""
+    for report in reports:
+        for test in report.tests:
+            if test.status in _FAILING:
+                text = f"{test.message}\n{test.detail}"
+                trouble = trouble_of_test(report, text, tree, statement)
+                if trouble is not None:
+                    yield test.id, trouble
 
 
 def _refused_network(report: CheckReport) -> Trouble | None:

@@ -176,7 +176,7 @@ class StepContext:
                 checks=plan.checks,
                 lessons=plan.lessons,
                 snippets=tuple(name for snippet in plan.snippets for name in snippet.names),
-                baseline=_HANGS.format(s=baseline_s) if plan.hangs else "",
+                baseline=_HANGS.format(s=baseline_s) if plan.hangs else plan.remark,
                 instructions="" if self.deps.small else self.deps.instructions.path,
             )
         )

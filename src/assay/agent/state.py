@@ -36,6 +36,8 @@ class Plan:
     """The failures of the checks on the existing files."""
     failing: tuple[TestResult, ...] = ()
     """The first tests that fail on the existing files; the model receives their source."""
+    remark: str = ""
+    """Tests that cannot pass in the sandbox, with the option that would change that."""
     hangs: bool = False
     """Whether a check hung on the original files."""
     judged_by_model: bool = False

@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from assay.agent.baseline import hanging, trouble_in
+from assay.agent.baseline import failing_before, hanging, trouble_in
 from assay.contracts.verdict import CheckReport, TestStatus
 from assay.contracts.workspace import Tree, TreeFile, Withheld
 from assay.verify.report_checks import a_test
@@ -21,7 +21,7 @@ def files(**texts: str) -> Tree:
 
 def failed(*messages: str) -> CheckReport:
     tests = tuple(
-        a_test(f"test_{number}", TestStatus.ERROR, message=message)
+        a_test(f"test_{number}", TestStatus.ERROR, message=message, detail=message)
         for number, message in enumerate(messages)
     )
     return CheckReport(command="pytest", runner="pytest", passed=False, tests=tests)
@@ -203,3 +203,85 @@ def test_a_name_that_other_runners_may_find_among_the_files_is_work() -> None:
 
     assert not hint_of(node(said, command="NODE_PATH=lib node --test"))
     assert not hint_of(node(said, command="npx jest", runner="jest"))
+
+
+def not_started(output: str, explanation: str = "the command has a wrong option") -> CheckReport:
+    return CheckReport(
+        command="pytest", runner="pytest", passed=False, explanation=explanation, output=output
+    )
+
+
+@pytest.mark.parametrize(
+    ("output", "hint"),
+    [
+        (
+            "usage: pytest\npytest: error: unrecognized arguments: --cov=it --cov-report=xml",
+            "add --package pytest-cov, or remove the option from the command or configuration",
+        ),
+        (
+            "pytest: error: unrecognized arguments: --nosuch",
+            "remove the option from the command or configuration",
+        ),
+        (
+            "ERROR: Missing required plugins: pytest-xdist>=2, pytest-mock",
+            "add --package pytest-xdist --package pytest-mock, or remove the plugin from",
+        ),
+        (
+            'ImportError: Error importing plugin "pytest_timeout": No module named',
+            "add --package pytest-timeout, or remove the plugin from the configuration",
+        ),
+        (
+            "ERROR: not found: /app/test_it.py::test_nope",
+            "correct the node ID in --tests or --check",
+        ),
+    ],
+)
+def test_an_option_or_plugin_that_pytest_does_not_know_is_named(output: str, hint: str) -> None:
+    assert hint_of(not_started(output)).startswith(hint)
+
+
+def test_a_check_without_tests_is_named_unless_tests_are_the_work() -> None:
+    tree = files(**{"test_it.py": "x = 1"})
+    report = not_started("", "it found no tests")
+
+    assert "--tests" in hint_of(report, tree)
+    assert not hint_of(report, tree, "Write a test for it.py")
+    assert not hint_of(report, Tree())
+    assert not trouble_in([report], tree, GOAL, given=False)
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("fixture 'mocker' not found", "add --package pytest-mock"),
+        ("async def functions are not natively supported.", "add --package pytest-asyncio"),
+        (
+            'E     File "/app/test_it.py", line 3\nE       def (\nE   SyntaxError: invalid syntax',
+            "correct the file",
+        ),
+        ("SyntaxError: invalid syntax (test_it.py, line 3)", "correct the file"),
+    ],
+)
+def test_a_missing_fixture_and_a_broken_test_file_are_named(message: str, hint: str) -> None:
+    tree = files(**{"test_it.py": "def ("})
+
+    assert hint_of(failed(message), tree).startswith(hint)
+
+
+def test_a_missing_fixture_of_the_project_and_broken_code_are_work() -> None:
+    tree = files(**{"test_it.py": "", "it.py": "def ("})
+
+    assert not hint_of(failed("fixture 'stack' not found"), tree)
+    assert not hint_of(failed("SyntaxError: invalid syntax (it.py, line 3)"), tree)
+
+
+def test_tests_that_cannot_pass_do_not_stop_others_that_fail() -> None:
+    missing = "ModuleNotFoundError: No module named 'freezegun'"
+    report = failed(missing, "AssertionError: 1 != 2")
+
+    assert not hint_of(report)
+    (found,) = failing_before([report], Tree(), GOAL)
+    assert found[0] == "test_0"
+    assert hint_of(failed(missing, "ModuleNotFoundError: No module named 'yaml'")) == (
+        "add --package freezegun --package PyYAML"
+    )

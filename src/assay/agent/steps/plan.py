@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
-from assay.agent.baseline import hanging, trouble_in
+from assay.agent.baseline import failing_before, hanging, trouble_in
 from assay.agent.compaction import cut_off
 from assay.agent.context import StepContext
 from assay.agent.edits.apply import WriteFile
@@ -236,7 +236,13 @@ async def _on_untouched(context: StepContext, plan: Plan) -> tuple[CheckReport, 
     spec = context.verification_spec(plan, deps.pristine)
     observations = await context.run_baseline(spec, plan.checks)
     reports = tuple(seen.report for seen in observations)
-    trouble = trouble_in(reports, deps.pristine, deps.spec.goal, workspace=deps.workspace)
+    trouble = trouble_in(
+        reports,
+        deps.pristine,
+        deps.spec.goal,
+        workspace=deps.workspace,
+        given=_decides(context),
+    )
     if trouble is not None:
         raise UsageError(
             trouble.message,
@@ -269,7 +275,15 @@ async def _with_baseline(context: StepContext, plan: Plan) -> Plan:
     said = describe_reports(reports, before=None, max_chars=_TROUBLE_CHARS)
     if hangs:
         said = f"The check hangs on the untouched files.\n{said}"
-    return replace(plan, fails_now=said, failing=first_failing(reports), hangs=bool(hangs))
+    unfixable = dict(failing_before(reports, deps.pristine, deps.spec.goal))
+    remark = ""
+    if unfixable:
+        hints = dict.fromkeys(trouble.hint for trouble in unfixable.values())
+        remark = f"failing before, and not counted: {', '.join(unfixable)} ({'; '.join(hints)})"
+        said = f"These cannot pass here and do not count: {', '.join(unfixable)}.\n{said}"
+    return replace(
+        plan, fails_now=said, failing=first_failing(reports), hangs=bool(hangs), remark=remark
+    )
 
 
 async def _steps(context: StepContext, plan: Plan) -> tuple[str, ...]:
