@@ -40,8 +40,17 @@ async def _screened(context: StepContext, attempt: Attempt) -> Attempt:
     after = await journal.load_tree(attempt.tree)
     findings: list[ScreenFinding] = []
     for change in changes_between(before, after):
-        if change.kind != "deleted":
-            findings.extend(context.deps.screen(change.path, after.files[change.path].content))
+        if change.kind == "deleted":
+            continue
+        now = after.files[change.path].content
+        old = before.files.get(change.path)
+        found = context.deps.screen(change.path, now)
+        known = _flagged(context.deps.screen(change.path, old.content), old.content) if old else ()
+        findings.extend(
+            finding
+            for finding, flagged in zip(found, _flagged(found, now), strict=True)
+            if flagged not in known
+        )
     blocked = bool(findings) and context.deps.screening == "block"
     context.emit(Screened(attempt=attempt.number, findings=tuple(findings), blocked=blocked))
     if not blocked:
@@ -52,6 +61,12 @@ async def _screened(context: StepContext, attempt: Attempt) -> Attempt:
     return replace(
         attempt, complaint=f"It was not run, because the policy forbids what it does:\n{lines}"
     )
+
+
+def _flagged(findings: tuple[ScreenFinding, ...], content: bytes) -> list[tuple[str, bytes]]:
+    """Return the rule and the text of each flagged line; its number may differ later."""
+    lines = content.splitlines()
+    return [(found.rule, b"".join(lines[found.line - 1 : found.line])) for found in findings]
 
 
 async def execute(context: StepContext) -> RunState:
