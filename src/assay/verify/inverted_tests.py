@@ -477,9 +477,12 @@ def _turned_around(node: ast.stmt) -> ast.stmt:
 
 
 def _certain_numbers(node: ast.AST, words: Words) -> Iterator[str]:
-    """Yield the numbers of assertions outside of branches."""
+    """Yield the numbers of assertions outside of branches, up to an early return of the test."""
+    given = _parameters_of(node)
     for inner in ast.iter_child_nodes(node):
         match inner:
+            case ast.If(test=test, body=[*_, ast.Return()]) if _is_known_before(test, given):
+                return
             case ast.Expr(
                 value=ast.Call(func=ast.Name(id=name), args=[ast.Constant(value=str(n))])
             ):
@@ -489,6 +492,28 @@ def _certain_numbers(node: ast.AST, words: Words) -> Iterator[str]:
                 yield from _certain_numbers(inner, words)
             case _:
                 pass
+
+
+def _parameters_of(node: ast.AST) -> frozenset[str]:
+    """Return the parameters of a test that its `parametrize` marks set."""
+    marks = node.decorator_list if isinstance(node, FUNCTION) else []
+    names: set[str] = set()
+    for mark in marks:
+        if not (isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith("parametrize")):
+            continue
+        for word in ast.walk(mark.args[0]) if mark.args else ():
+            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                names.update(part.strip() for part in word.value.split(","))
+    return frozenset(names)
+
+
+def _is_known_before(test: ast.expr, given: frozenset[str]) -> bool:
+    """Whether a condition depends only on parameters and the platform, not on tested code."""
+    known = given | {"sys", "os", "platform"}
+    parts = list(ast.walk(test))
+    names = [part.id for part in parts if isinstance(part, ast.Name)]
+    calls = any(isinstance(part, ast.Call | ast.NamedExpr | ast.Await) for part in parts)
+    return bool(names) and not calls and known.issuperset(names)
 
 
 def _is_rewritten(path: PurePosixPath, protected: tuple[PurePosixPath, ...]) -> bool:

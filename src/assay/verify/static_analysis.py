@@ -270,8 +270,8 @@ def read_proposal(
         before = parse_module(pristine, path)
         if module is not None:
             old = {(f.kind, f.explanation) for f in _scan(path, before, names)}
-            found = dict.fromkeys(_scan(path, module, names))
-            findings += [f for f in found if (f.kind, f.explanation) not in old]
+            found = [f for f in _scan(path, module, names) if (f.kind, f.explanation) not in old]
+            findings += [f for f in dict.fromkeys(found) if not _is_usual_in_tests(path, f)]
             continue
         if _is_unreadable(path, judged.files[path].content):
             said = f"{path} holds code that cannot be read"
@@ -281,6 +281,13 @@ def read_proposal(
             if (kind, said) not in known:
                 findings.append(_finding(path, line, (kind, "doubt", said)))
     return tuple(findings)
+
+
+def _is_usual_in_tests(path: PurePosixPath, finding: Finding) -> bool:
+    """Whether a test file that the change adds only imports its test framework."""
+    return is_test_file(path) and finding.explanation.endswith(
+        ("imports the test runner: pytest", "imports the test runner: unittest")
+    )
 
 
 def attributable(pristine: Tree, judged: Tree, seen: Iterable[Finding]) -> tuple[Finding, ...]:

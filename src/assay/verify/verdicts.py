@@ -312,6 +312,37 @@ def says_nothing_new(before: CheckReport, after: CheckReport) -> bool:
     return all(test.id in passed for test in after.tests if test.passed)
 
 
+def fixes_given_tests(
+    before: CheckReport, after: CheckReport, added: Iterable[PurePosixPath]
+) -> bool:
+    """Whether a test that the agent did not add passes now, and did not before."""
+    passed = {test.id for test in before.tests if test.passed}
+    own = {str(path) for path in added}
+    own |= {".".join(path.with_suffix("").parts) for path in added}
+    return any(
+        test.passed
+        and test.id not in passed
+        and test.id.partition("::")[0] not in own
+        and not any(test.id.startswith(f"{name}.") for name in own)
+        for test in after.tests
+    )
+
+
+def without_added_tests(
+    findings: Iterable[Finding], case: VerificationSpec, tree: Tree
+) -> tuple[Finding, ...]:
+    """Leave out the doubts about tests that the agent added next to deciding ones."""
+    added = added_tests(case, tree)
+    return tuple(
+        finding
+        for finding in findings
+        if finding.kind is not TamperKind.TESTS_CHANGED
+        or finding.severity != "doubt"
+        or finding.path not in added
+        or "is none of the given tests" not in finding.explanation
+    )
+
+
 def passed_before() -> Finding:
     """Return the doubt that lowers the grade to `ran`: checks passed on the original files."""
     said = "the checks passed on the untouched files as well, so they say nothing about the change"

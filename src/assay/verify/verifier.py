@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import Final
 
 import anyio
@@ -39,6 +40,7 @@ from assay.verify.verdicts import (
     check_inverted_tests,
     compare_repetition,
     conclude,
+    fixes_given_tests,
     missing_tests,
     not_executed,
     nothing_changed,
@@ -46,6 +48,7 @@ from assay.verify.verdicts import (
     removed_python,
     says_nothing_new,
     skipped_tests,
+    without_added_tests,
 )
 
 _STEERING: Final = frozenset(
@@ -103,7 +106,7 @@ async def changed_files(
         if path.name in _STEERING or path.suffix == ".pth":
             said = f"{path} was written while the tests ran"
             findings.append(forgery(TamperKind.CHANGED_WHILE_TESTED, said, path))
-        elif path.suffix == ".xml" and not any(path.name in command for command in case.checks):
+        elif path.suffix == ".xml" and not _is_requested_report(case, tree, path):
             try:
                 content = await sandbox.read_file(path, max_bytes=64 << 20)
             except WorkspaceError:
@@ -112,6 +115,17 @@ async def changed_files(
                 said = f"{path} is a report of tests that no runner was asked to write"
                 findings.append(forgery(TamperKind.FORGED_REPORT, said, path))
     return tuple(findings)
+
+
+def _is_requested_report(case: VerificationSpec, tree: Tree, path: PurePosixPath) -> bool:
+    """Whether a check, or a file of the user that is unchanged, names this report."""
+    if any(path.name in command for command in case.checks):
+        return True
+    return any(
+        path.name in (case.pristine.text(own) or "")
+        for own, file in case.pristine.files.items()
+        if tree.files.get(own) == file and (own.suffix != ".py" or is_protected(case, own))
+    )
 
 
 async def _is_same(sandbox: Sandbox, info: FileInfo | None, content: bytes) -> bool:
@@ -177,7 +191,12 @@ class Verifier:
         for check, observation in zip(checks, observations, strict=True):
             findings += await self._run_rewritten(case, check, tree, observation.report)
         if not before:
-            findings += await self._baseline(case, tree, checks, verdict, on_output)
+            found, fixed = await self._baseline(case, tree, checks, verdict, on_output)
+            findings = (
+                (*without_added_tests(findings, case, tree), *found)
+                if fixed
+                else (*findings, *found)
+            )
         return conclude(case, tree, checks, observations, findings)
 
     async def run_checks(
@@ -253,12 +272,16 @@ class Verifier:
         checks: Sequence[Check],
         verdict: Verdict,
         on_output: OnOutput,
-    ) -> tuple[Finding, ...]:
-        """Run the checks on the original files; a pass there says nothing about the change."""
+    ) -> tuple[tuple[Finding, ...], bool]:
+        """Run the checks on the original files; a pass there says nothing about the change.
+
+        Returns also whether one of the given tests failed there and passes now.
+        """
         if case.changed is not None or case.most is Grade.RAN:
-            return ()
+            return (), False
         # Added tests count only if they fail without the rest of the change.
-        before = case.pristine.with_files(added_tests(case, tree))
+        added = added_tests(case, tree)
+        before = case.pristine.with_files(added)
         async with self._sandbox_with(case, before) as sandbox:
             for check, after in zip(checks, verdict.reports, strict=True):
                 timeout_s = min(
@@ -267,8 +290,8 @@ class Verifier:
                 limited = check.but(timeout_s=timeout_s, changed=(), removed=(), canaries=False)
                 earlier = await _run(limited, sandbox, on_output)
                 if not says_nothing_new(earlier.report, after):
-                    return ()
-        return (passed_before(),)
+                    return (), fixes_given_tests(earlier.report, after, added)
+        return (passed_before(),), False
 
 
 async def _run(check: Check, sandbox: Sandbox, on_output: OnOutput) -> Observation:

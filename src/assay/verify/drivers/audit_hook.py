@@ -301,11 +301,37 @@ def _started_files(given: "tuple[Any, ...]") -> "Iterator[str]":
         before = text
 
 
+_COMMAND_CHARS = 120
 _OWN_HELPERS = ("resource_tracker", "forkserver")  # of multiprocessing; they end with the process
 
 
-def living_processes() -> "list[str]":
-    """Return the command lines of child processes, and of orphaned processes."""
+class TestProcesses:
+    """Record the programs that the tests themselves start, such as a server in a fixture."""
+
+    def __init__(self, order: "dict[str, Any]") -> None:
+        self._workspace = Workspace(order)
+        self._frame_at = vars(sys)["_getframe"]
+        self._commands: set[str] = set()
+        sys.addaudithook(self._listen)
+
+    def has_started(self, command: str) -> bool:
+        return any(command.endswith(own) for own in self._commands)
+
+    def _listen(self, event: str, given: "tuple[Any, ...]") -> None:
+        if event != "subprocess.Popen":
+            return
+        frame = self._frame_at(1)
+        for _ in range(_LONGEST_STACK):
+            if frame is None or frame.f_code.co_filename.startswith(self._workspace.root):
+                break
+            frame = frame.f_back
+        if frame is not None and self._workspace.is_protected(frame.f_code.co_filename):
+            words = given[1] if type(given[1]) in {list, tuple} else [given[1]]
+            self._commands.add(" ".join(map(str, words))[:_COMMAND_CHARS].strip())
+
+
+def living_processes(tests: TestProcesses) -> "list[str]":
+    """Return the command lines of child and orphaned processes that the tests did not start."""
     family = {os.getpid(), os.getppid()}
     found: list[str] = []
     try:
@@ -322,5 +348,5 @@ def living_processes() -> "list[str]":
         except OSError:
             continue
         if int(parent) in family and state != "Z" and not any(w in command for w in _OWN_HELPERS):
-            found.append(command[:120])
-    return sorted(found)
+            found.append(command[:_COMMAND_CHARS])
+    return sorted(command for command in found if not tests.has_started(command))

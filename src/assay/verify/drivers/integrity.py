@@ -18,6 +18,8 @@ from typing import Any, cast
 _PACKAGES = ("_pytest", "pluggy", "pytest", "unittest", "builtins", "iniconfig")
 # Tests replace these for good reasons, and no verdict depends on them.
 _LEFT_ALONE = frozenset({"builtins.input", "builtins.print", "builtins.open", "builtins._"})
+# pytest itself replaces this one.
+_REPLACED_BY_PYTEST = ("pdb", "set_trace")
 _KINDS = (FunctionType, type, type(len), staticmethod, classmethod, property)
 
 # Importing these draws, prints or opens a window.
@@ -82,6 +84,7 @@ def watch_library(files: "list[Path]", folders: "list[str]") -> Callable[[], lis
             f"{module.__name__}.{key}"
             for module, key, value in before
             if lookup(module).get(key) is not value
+            and (module.__name__, key) != _REPLACED_BY_PYTEST
             and not re.search(rf"\.{re.escape(key)}\s*=[^=]", text)
         ]
 
@@ -146,6 +149,13 @@ def hide_memory() -> None:
         return
 
 
+class _Registry(dict[Any, Any]):
+    """The warnings that a module has shown; `assertWarns` replaces only those that are true."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
 def watch_dictionaries() -> Callable[[], list[str]]:
     """Detect changes of a runner's central parts, including changes that were undone.
 
@@ -159,6 +169,9 @@ def watch_dictionaries() -> Callable[[], list[str]]:
         for holder in holders:
             thing = getattr(module, holder, None) if holder else module
             inside = None if thing is None else _dictionary_of(thing)
+            if isinstance(thing, ModuleType):
+                # Otherwise the first warning would change the module.
+                vars(thing)["__warningregistry__"] = _Registry()
             if inside is not None:
                 counters[f"{name}.{holder}".rstrip(".")] = _counter(inside)
     before = {label: counter.value for label, counter in counters.items()}

@@ -22,6 +22,7 @@ from _pytest.unittest import UnitTestCase
 
 from assay.verify.drivers.audit_hook import (
     ExecutedFiles,
+    TestProcesses,
     Workspace,
     living_processes,
     new_finders,
@@ -329,11 +330,12 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     hide_memory()
     executed = ExecutedFiles(order, say)
     watch_acts(order, say)
+    processes = TestProcesses(order)
     plugins += [entry.load() for entry in own]
     main: Callable[..., Any] = pytest.main
     code = int(main(args, plugins=[witness, *plugins]))
     executed.report_others()
-    for command in living_processes():
+    for command in living_processes(processes):
         say(["left", command])
     say(["end", str(code), str(witness.told)])
     return code

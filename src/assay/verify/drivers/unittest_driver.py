@@ -12,6 +12,7 @@ from typing import Any
 
 from assay.verify.drivers.audit_hook import (
     ExecutedFiles,
+    TestProcesses,
     Workspace,
     living_processes,
     new_finders,
@@ -231,6 +232,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     hide_memory()
     executed = ExecutedFiles(order, say)
     watch_acts(order, say)
+    processes = TestProcesses(order)
     try:
         program = unittest.main(module=None, argv=list(sys.argv), testRunner=Runner, exit=False)
     except SystemExit as ending:
@@ -248,7 +250,7 @@ def run(order: "dict[str, Any]", say: Say) -> int:
     if not program.result.testsRun and not witnesses[0].told:
         code = 5
     executed.report_others()
-    for command in living_processes():
+    for command in living_processes(processes):
         say(["left", command])
     say(["end", str(code), str(sum(witness.told for witness in witnesses))])
     return code
