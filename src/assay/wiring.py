@@ -20,6 +20,7 @@ from assay.settings.load import (
     Settings,
     load_settings,
 )
+from assay.storage.layers import LayerStore
 
 if TYPE_CHECKING:
     from assay.environment.declared import DeclaredEnvironment
@@ -253,6 +254,11 @@ async def _local_weights(settings: Settings) -> Path:
             f"the embedding model {name!r} was not fetched", hint=f"`assay models pull {name}`"
         )
     return path
+
+
+def open_layers(settings: Settings) -> LayerStore:
+    """Return the store of captured workspaces."""
+    return LayerStore(settings.state_dir, most_bytes=settings.agent.layers_mb << 20)
 
 
 def build_screen(settings: ScreeningSettings) -> Screen:

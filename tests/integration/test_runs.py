@@ -357,7 +357,7 @@ async def test_the_events_begin_and_end_with_the_run(tmp_path: Path) -> None:
 async def test_a_missing_test_is_said_before_anything_begins(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no test 'test_x\.py'"):
         await tell(tmp_path, ["x"], files=FILES, tests=("test_x.py",))
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "state" / "runs").exists()
 
 
 @pytest.mark.slow

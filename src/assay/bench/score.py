@@ -25,7 +25,7 @@ from assay.bench.toolchains.toolchain import Commands
 from assay.contracts.execution import Command, Limits, OutputChunk, Reason
 from assay.contracts.ports import SandboxBackend
 from assay.contracts.workspace import Tree
-from assay.sandbox.tree_io import write_tree
+from assay.sandbox.tree_io import open_tree
 from assay.text.globs import matches
 from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
@@ -113,8 +113,7 @@ class Scorer:
             path: file for path, file in proposal.files.items() if matches(path, exercise.writable)
         }
         tree = exercise.workspace.with_files(counted).with_files(exercise.tests.files)
-        async with self.backend.open_sandbox(limits) as sandbox:
-            await write_tree(sandbox, tree)
+        async with open_tree(self.backend, limits, tree) as sandbox:
             argv = ("bash", "-c", commands.bare)
             program = Command(argv=argv, cwd=exercise.folder, timeout_s=self.timeout_s)
             result = await sandbox.run(program, on_output=keep)

@@ -15,7 +15,7 @@ from assay.contracts.errors import SandboxUnavailableError
 from assay.contracts.execution import DEFAULT_SPEC, CellResult, Limits, OutputChunk, SandboxSpec
 from assay.contracts.ports import Interpreter, OnOutput, Sandbox, SandboxBackend
 from assay.contracts.workspace import Tree
-from assay.sandbox.tree_io import write_tree
+from assay.sandbox.tree_io import open_tree
 
 _PRELUDE: Final = f"""
 def _assay_prelude():
@@ -73,14 +73,15 @@ class Notebook:
 
         @asynccontextmanager
         async def restore() -> AsyncGenerator[_Opened]:
-            async with self.backend.open_sandbox(self.limits, equipment) as sandbox:
-                await write_tree(sandbox, files)
-                async with sandbox.open_interpreter() as interpreter:
-                    await interpreter.run_cell(_PRELUDE)
-                    for number, cell in enumerate(cells, 1):
-                        on_cell(number, len(cells))
-                        results.append(await interpreter.run_cell(cell))
-                    yield sandbox, interpreter
+            async with (
+                open_tree(self.backend, self.limits, files, equipment) as sandbox,
+                sandbox.open_interpreter() as interpreter,
+            ):
+                await interpreter.run_cell(_PRELUDE)
+                for number, cell in enumerate(cells, 1):
+                    on_cell(number, len(cells))
+                    results.append(await interpreter.run_cell(cell))
+                yield sandbox, interpreter
 
         self._open = await self.owner.take(restore())
         self.equipment = equipment

@@ -44,6 +44,7 @@ def verify(certificate: Path, **options: Any) -> int:
     from assay.settings.load import load_settings
     from assay.storage.certificates import compare_files, read_certificate
     from assay.storage.read_workspace import read_workspace
+    from assay.wiring import open_layers
 
     settings = load_settings()
     try:
@@ -63,8 +64,13 @@ def verify(certificate: Path, **options: Any) -> int:
         )
     folder = options["workspace"] or beside.parent
     # Certified files are compared even if a run would withhold them now.
-    certified = map(PurePosixPath, read.files)
-    tree = read_workspace(folder, exclude=options["exclude"], include=certified)
+    certified = tuple(map(PurePosixPath, read.files))
+    exclude = options["exclude"]
+    try:
+        tree = open_layers(settings).capture(folder, exclude=exclude, include=certified)
+    except JournalError:
+        # The state folder cannot be written: the files are held in memory.
+        tree = read_workspace(folder, exclude=exclude, include=certified)
     differences = compare_files(read, tree)
     again = None
     if not differences.any and not options["no_run"]:

@@ -115,6 +115,28 @@ class Withheld:
         return f"{self.path}/" if self.folder else str(self.path)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CapturedFiles:
+    """The files of a captured layer."""
+
+    layer: "WorkspaceLayer"
+    files: Mapping[PurePosixPath, TreeFile]
+
+    @cached_property
+    def folders(self) -> frozenset[PurePosixPath]:
+        """All folders that have files."""
+        direct = {path.parent for path in self.files}
+        return frozenset(direct.union(*(path.parents for path in direct)))
+
+    def below(self, paths: Iterable[PurePosixPath]) -> frozenset[PurePosixPath]:
+        """Return the files that are one of these paths or below one."""
+        tops = frozenset(paths)
+        found = tops & self.files.keys()
+        if not tops.isdisjoint(self.folders):
+            found |= {path for path in self.files if not tops.isdisjoint(path.parents)}
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tree:
     """Regular files by their paths from the root. Empty directories are not included."""
@@ -124,6 +146,13 @@ class Tree:
     """Entries that were neither files nor directories: listed, never followed."""
     withheld: tuple[Withheld, ...] = ()
     """Paths that were not read, as git ignores them or they look like secrets: not in `digest`."""
+    origin: CapturedFiles | None = field(default=None, compare=False, repr=False)
+    """The layer from which this tree was captured or derived; None if there is none."""
+
+    @property
+    def base(self) -> "Tree":
+        """The files of the layer; none without a layer."""
+        return Tree() if self.origin is None else Tree(files=self.origin.files, origin=self.origin)
 
     @cached_property
     def digest(self) -> str:
@@ -141,11 +170,15 @@ class Tree:
 
     def with_files(self, files: Mapping[PurePosixPath, TreeFile]) -> "Tree":
         """Return a tree with these files added, in place of those with the same path."""
+        if not files:
+            return self
         return replace(self, files={**self.files, **files})
 
     def without(self, paths: Iterable[PurePosixPath]) -> "Tree":
         """Return a tree without these files."""
         gone = frozenset(paths)
+        if not gone:
+            return self
         kept = {path: file for path, file in self.files.items() if path not in gone}
         return replace(self, files=kept)
 

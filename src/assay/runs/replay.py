@@ -20,6 +20,7 @@ from assay.runs.request import limits_of, spec_of
 from assay.runs.runner import CHECKPOINTS, MODEL, MODEL_INFO, PACKAGES, PRISTINE, REPLIES
 from assay.settings.load import Settings
 from assay.storage.journal import DiskJournal, read_events
+from assay.storage.layers import LayerStore
 from assay.storage.run_store import RunStore
 from assay.tools.workspace import WORKSPACE_TOOLS
 from assay.wiring import build_screen, open_backend
@@ -107,6 +108,7 @@ async def replay_run(
     run = RunStore(settings.state_dir).open(name)
     recorded = [entry.event for entry in read_events(run.folder)]
     again: list[RunEvent] = []
+    layers = LayerStore(settings.state_dir)
 
     def listen(event: RunEvent) -> None:
         again.append(event)
@@ -116,7 +118,7 @@ async def replay_run(
         folder = Path(scratch) / run.id
         async with (
             DiskJournal(run.folder) as source,
-            DiskJournal(folder, listeners=(listen,)) as journal,
+            DiskJournal(folder, listeners=(listen,), layers=layers) as journal,
         ):
             begun, model = await source.recall(PRISTINE), await source.recall(MODEL)
             if begun is None or model is None:

@@ -64,9 +64,8 @@ async def reverify(
     if compare_files(certificate, tree).any:
         raise UsageError("these are not the files that were certified")
     # Other files in the folder took no part in the verification.
-    certified = Tree(
-        files={path: tree.files[path] for path in map(PurePosixPath, certificate.files)}
-    )
+    paths = map(PurePosixPath, certificate.files)
+    certified = Tree(files={path: tree.files[path] for path in paths}, origin=tree.origin)
     before = await to_thread.run_sync(_pristine, certificate, settings.state_dir)
     tests = {path: certified.files[path] for path in certificate.protected}
     case = VerificationSpec(

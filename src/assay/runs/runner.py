@@ -53,7 +53,7 @@ from assay.storage.certificates import (
 )
 from assay.storage.journal import DiskJournal
 from assay.storage.lock import hold_workspace
-from assay.storage.read_workspace import included_paths, path_within, read_workspace
+from assay.storage.read_workspace import included_paths, path_within
 from assay.storage.run_store import Run, RunStore
 from assay.storage.signing_keys import SigningKey, signing_key
 from assay.telemetry.events import log_run_events
@@ -63,6 +63,7 @@ from assay.wiring import (
     build_screen,
     check_extras,
     open_backend,
+    open_layers,
     open_memory,
     open_model,
 )
@@ -245,7 +246,7 @@ async def _read_untouched(request: RunRequest, settings: Settings) -> Tree:
     files = tuple(path for path in tests if path and (workspace / path).is_file())
     included = (*include, *files, *generated_files(request.env, workspace))
     read = partial(
-        read_workspace,
+        open_layers(settings).capture,
         workspace,
         exclude=request.exclude,
         include=included,

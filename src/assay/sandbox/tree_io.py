@@ -1,11 +1,14 @@
-"""Copies the files of a tree into a sandbox and back."""
+"""Opens sandboxes with the files of a tree, and reads back what programs changed."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Final
 
 from assay.contracts.errors import FileTooLargeError, WorkspaceError
-from assay.contracts.ports import Sandbox
+from assay.contracts.execution import DEFAULT_SPEC, FileInfo, Limits, SandboxSpec
+from assay.contracts.ports import Sandbox, SandboxBackend
 from assay.contracts.workspace import (
     LEFTOVER_NAMES,
     LEFTOVER_SUFFIXES,
@@ -34,38 +37,69 @@ def is_work(path: PurePosixPath, built: frozenset[PurePosixPath]) -> bool:
     return not built.intersection((path, *path.parents))
 
 
-async def write_tree(sandbox: Sandbox, tree: Tree) -> None:
-    """Write every file of a tree into an empty sandbox."""
-    await update_tree(sandbox, Tree(), tree)
+@asynccontextmanager
+async def open_tree(
+    backend: SandboxBackend, limits: Limits, tree: Tree, equipment: SandboxSpec = DEFAULT_SPEC
+) -> AsyncGenerator[Sandbox]:
+    """Open a sandbox with the files of a tree: from its layer, plus the differences from it.
+
+    Raises the errors of `open_sandbox` and `write_file`.
+    """
+    layer = None if tree.origin is None else tree.origin.layer
+    async with backend.open_sandbox(limits, replace(equipment, layer=layer)) as sandbox:
+        await update_tree(sandbox, tree.base, tree)
+        yield sandbox
 
 
 async def update_tree(sandbox: Sandbox, before: Tree, after: Tree) -> None:
-    """Replace the tree in a sandbox by another one."""
-    for change in changes_between(before, after):
+    """Write the differences of two trees into a sandbox that has the files of the first."""
+    changes = changes_between(before, after)
+    # Deletions first: a directory may take the place of a file, and the reverse.
+    for change in changes:
         if change.kind == "deleted":
             await sandbox.remove_path(change.path)
-        else:
+    for change in changes:
+        if change.kind != "deleted":
             file = after.files[change.path]
             await sandbox.write_file(change.path, file.content, executable=file.executable)
 
 
-async def read_tree(sandbox: Sandbox) -> Tree:
-    """Return the files of a sandbox, without leftovers of tools; list unreadable ones as links."""
-    files: dict[PurePosixPath, TreeFile] = {}
+async def read_changes(sandbox: Sandbox, tree: Tree) -> Tree:
+    """Return the files of a sandbox that was opened with a tree, or with one of the same layer.
+
+    Leaves out what tools left behind, and lists links and unreadable files as links. Only files
+    that differ from the layer are read; those that equal the tree's keep its objects.
+    """
+    base = tree.base
+    changes = await sandbox.changes()
+    written = [entry for entry in changes.written if entry.kind != "directory"]
+    files = dict(base.files)
+    if tree.origin is not None:
+        for path in tree.origin.below((*changes.removed, *(entry.path for entry in written))):
+            del files[path]
+    built: frozenset[PurePosixPath] = frozenset()
+    if any(_BUILT in entry.path.parts for entry in written):
+        built = build_folders((*files, *(entry.path for entry in written)))
     links: list[PurePosixPath] = []
-    entries = await sandbox.list_files()
-    built = build_folders(entry.path for entry in entries)
-    for entry in entries:
-        if entry.kind == "directory" or not is_work(entry.path, built):
-            continue
-        if entry.kind != "file" or len(files) >= _MOST_FILES:
+    for number, entry in enumerate(entry for entry in written if is_work(entry.path, built)):
+        file = None
+        if entry.kind == "file" and number < _MOST_FILES:
+            file = await _read_one(sandbox, entry)
+        if file is None:
             links.append(entry.path)
-            continue
-        try:
-            content = await sandbox.read_file(entry.path, max_bytes=_LARGEST_FILE_BYTES)
-        except (FileTooLargeError, WorkspaceError):
-            # Gone or replaced meanwhile, or too large for a solution.
-            links.append(entry.path)
-            continue
-        files[entry.path] = TreeFile(content, entry.executable)
-    return Tree(files=files, links=tuple(links))
+        else:
+            files[entry.path] = next((f for f in _known(entry.path, tree, base) if f == file), file)
+    return replace(tree, files=files, links=tuple(links))
+
+
+def _known(path: PurePosixPath, *trees: Tree) -> Iterator[TreeFile]:
+    return (tree.files[path] for tree in trees if path in tree.files)
+
+
+async def _read_one(sandbox: Sandbox, entry: FileInfo) -> TreeFile | None:
+    try:
+        content = await sandbox.read_file(entry.path, max_bytes=_LARGEST_FILE_BYTES)
+    except (FileTooLargeError, WorkspaceError):
+        # Gone or replaced meanwhile, or too large for a solution.
+        return None
+    return TreeFile(content, entry.executable)

@@ -252,6 +252,9 @@ class AgentSettings(Section):
     """For one execution; test runners and compilers need more than a short program."""
     disk_mb: Positive = 1024
     processes: Positive = 256
+    layers_mb: Positive = 8192
+    """Maximum size of the captured workspaces in the state folder. The least recently used ones are
+    removed first; those of stored runs stay."""
     screening: Literal["off", "warn", "block"] = "warn"
     """Action on policy violations in generated code."""
     memory: Literal["off", "plan", "action", "all"] = "all"

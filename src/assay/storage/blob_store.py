@@ -2,7 +2,8 @@
 
     blobs/DIGEST.pack   the new contents of one tree: an index line, then all contents; one file,
                         because making a thousand files durable takes long
-    trees/DIGEST.json   the paths of one tree, each with the SHA-256 of its content
+    trees/DIGEST.json   the paths of one tree, each with the SHA-256 of its content; for a tree that
+                        has a layer (`storage/layers.py`), only the differences from it
 
 A file gets its name only when it is durable, so every named file is complete.
 """
@@ -11,16 +12,17 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from assay.contracts.errors import JournalError
-from assay.contracts.workspace import Tree, TreeFile
+from assay.contracts.workspace import Tree, TreeFile, changes_between
 from assay.files import DRAFT, make_folder, write_file
 from assay.storage.codec import fields_of, line_of
+from assay.storage.layers import LayerStore
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _PACK: Final = ".pack"
@@ -39,6 +41,10 @@ class _Entry(_Lenient):
 class _Listing(_Lenient):
     files: Mapping[str, _Entry]
     links: tuple[str, ...] = ()
+    layer: str = ""
+    """The layer that has all other files; empty: there are no others."""
+    removed: tuple[str, ...] = ()
+    """Files of the layer that the tree does not have."""
 
 
 class _Index(_Lenient):
@@ -54,9 +60,15 @@ class _Blob:
 
 
 class BlobStore:
-    """The trees stored in one folder. Blocking: called from threads."""
+    """The trees stored in the folder of a run. Blocking: called from threads.
 
-    def __init__(self, folder: Path) -> None:
+    Without `layers`, it uses those of the state folder: a run has the path STATE_DIR/runs/NAME.
+    """
+
+    def __init__(self, folder: Path, layers: LayerStore | None = None) -> None:
+        self._folder = folder
+        self._layers = layers or LayerStore(folder.absolute().parent.parent)
+        self._origins: dict[str, Tree] = {}
         self._packs = folder / "blobs"
         self._trees = folder / "trees"
         self._blobs: dict[str, _Blob] | None = None
@@ -70,17 +82,24 @@ class BlobStore:
 
     def store(self, tree: Tree) -> str:
         """Store a tree; may raise `OSError`."""
+        if tree.origin is not None and tree.files:
+            self._origins.setdefault(tree.origin.layer.digest, tree.base)
         blobs = self._known_blobs()
         fresh: dict[str, bytes] = {}
-        listing: dict[str, Any] = {}
-        for path, file in tree.files.items():
-            sha256 = file.sha256
-            listing[str(path)] = {"sha256": sha256, "executable": file.executable}
-            if sha256 not in blobs:
-                fresh[sha256] = file.content
+        listing: dict[str, Any] = {"files": {}, "links": [str(link) for link in tree.links]}
+        if tree.origin is not None:
+            listing["layer"] = tree.origin.layer.digest
+            self._layers.pin(tree.origin.layer.digest, self._folder)
+        changes = changes_between(tree.base, tree)
+        listing["removed"] = [str(one.path) for one in changes if one.kind == "deleted"]
+        for path in (one.path for one in changes if one.kind != "deleted"):
+            file = tree.files[path]
+            listing["files"][str(path)] = {"sha256": file.sha256, "executable": file.executable}
+            if file.sha256 not in blobs:
+                fresh[file.sha256] = file.content
         if fresh:
             blobs.update(self._write_pack(tree.digest, fresh))
-        content = line_of({"files": listing, "links": [str(link) for link in tree.links]})
+        content = line_of(listing)
         target = self._trees / f"{tree.digest}.json"
         if not target.is_file() or target.read_bytes() != content:
             write_file(target, content)
@@ -96,16 +115,23 @@ class BlobStore:
             raise JournalError(f"{digest!r} is not the digest of a tree")
         listing = self._listing(digest)
         contents = dict(self._contents({entry.sha256 for entry in listing.files.values()}))
-        tree = Tree(
-            files={
-                PurePosixPath(path): TreeFile(contents[entry.sha256], entry.executable)
-                for path, entry in listing.files.items()
-            },
-            links=tuple(PurePosixPath(link) for link in listing.links),
-        )
+        files = {
+            PurePosixPath(path): TreeFile(contents[entry.sha256], entry.executable)
+            for path, entry in listing.files.items()
+        }
+        tree = self._origin(listing.layer).without(map(PurePosixPath, listing.removed))
+        tree = replace(tree.with_files(files), links=tuple(map(PurePosixPath, listing.links)))
         if tree.digest != digest:
             raise JournalError(f"the tree {digest[:12]} is not what it was when it was kept")
         return tree
+
+    def _origin(self, layer: str) -> Tree:
+        """Return the tree of a layer. All trees of the run share its files."""
+        if not layer:
+            return Tree()
+        if layer not in self._origins:
+            self._origins[layer] = self._layers.load(layer)
+        return self._origins[layer]
 
     def _known_blobs(self) -> dict[str, _Blob]:
         if self._blobs is None:

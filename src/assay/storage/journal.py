@@ -26,6 +26,7 @@ from assay.files import JsonlFile, make_folder, sync_folder
 from assay.storage import lock
 from assay.storage.blob_store import BlobStore
 from assay.storage.codec import event_from_json, fields_of, line_of, parse_lines, read_log
+from assay.storage.layers import LayerStore
 
 EVENTS: Final = "events.jsonl"
 KEPT: Final = "kept.jsonl"
@@ -122,9 +123,10 @@ class DiskJournal(EventLog[RunEvent]):
         *,
         listeners: tuple[Listener[RunEvent], ...] = (),
         clock: Callable[[], float] = time.time,
+        layers: LayerStore | None = None,
     ) -> None:
         super().__init__(folder, listeners=listeners, clock=clock)
-        self._blobs = BlobStore(folder)
+        self._blobs = BlobStore(folder, layers)
         self._trees: dict[str, Tree] = {}
         """The trees that were used last: steps of a run load the same few again and again."""
         self._keys: set[str] = set()

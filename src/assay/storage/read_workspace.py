@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, Protocol
 
 from assay.contracts.errors import UsageError
 from assay.contracts.workspace import LEFTOVER_NAMES, LEFTOVER_SUFFIXES, Tree, TreeFile, Withheld
@@ -45,6 +45,33 @@ class Caps:
     total_bytes: int = 64 * _MEGABYTE
     file_bytes: int = 16 * _MEGABYTE
     files: int = 20_000
+    included_bytes: int = 64 * _MEGABYTE
+    """For one file that the user includes."""
+
+
+class Contents(Protocol):
+    """The contents of a workspace that is being read."""
+
+    def recall(self, path: PurePosixPath, status: os.stat_result) -> tuple[TreeFile, str] | None:
+        """Return a file that is known from an earlier read, and why its content is withheld."""
+        ...
+
+    def add(
+        self, path: PurePosixPath, status: os.stat_result, content: bytes, why: str, *, keep: bool
+    ) -> TreeFile:
+        """Return a file that was just read; `keep` says whether it belongs to the tree."""
+        ...
+
+
+class _InMemory(Contents):
+    def recall(self, path: PurePosixPath, status: os.stat_result) -> None:
+        del path, status
+
+    def add(
+        self, path: PurePosixPath, status: os.stat_result, content: bytes, why: str, *, keep: bool
+    ) -> TreeFile:
+        del path, why, keep
+        return TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR))
 
 
 def read_workspace(
@@ -54,12 +81,14 @@ def read_workspace(
     include: Iterable[PurePosixPath] = (),
     secret_names: Iterable[str] = (),
     caps: Caps | None = None,
+    contents: Contents | None = None,
 ) -> Tree:
     """Read all files in a folder except version control, caches, environments and `exclude`.
 
     A pattern of `exclude` with a slash applies to whole paths, others apply to names at any depth;
     an excluded folder excludes its contents. Files that git ignores, likely secrets and too large
     files are withheld and listed in the tree, unless `include` contains them or their folder.
+    Without `contents`, the tree has all contents in memory.
 
     Raises:
         UsageError: If it is not a folder, cannot be read, or exceeds `caps`.
@@ -75,9 +104,8 @@ def read_workspace(
             f"the workspace {str(folder)!r} cannot be read: {error.strerror}"
         ) from error
     try:
-        reader = _Reader(
-            folder, exclude, caps or Caps(), build_guard(folder, include, secret_names)
-        )
+        guard = build_guard(folder, include, secret_names)
+        reader = _Reader(folder, exclude, caps or Caps(), guard, contents or _InMemory())
         reader.read_folder(descriptor, reader.guard.start())
     except OSError as error:
         # The file was removed meanwhile, or belongs to a special file system.
@@ -101,8 +129,16 @@ def read_workspace(
 class _Reader:
     """The files of one workspace that were read so far."""
 
-    def __init__(self, root: Path, exclude: tuple[str, ...], caps: Caps, guard: Guard) -> None:
+    def __init__(
+        self,
+        root: Path,
+        exclude: tuple[str, ...],
+        caps: Caps,
+        guard: Guard,
+        contents: Contents,
+    ) -> None:
         self.guard = guard
+        self._contents = contents
         self.files: dict[PurePosixPath, TreeFile] = {}
         self.links: list[PurePosixPath] = []
         self.withheld: list[Withheld] = []
@@ -143,8 +179,18 @@ class _Reader:
         if why:
             self.withheld.append(Withheld(path=path, why=why))
             return
+        screened = not self.guard.is_included(rules, path)
+        status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            if self._is_too_large(path, status.st_size, screened=screened):
+                return
+            known = self._contents.recall(path, status)
+            # A file that was withheld before has to be read to be included.
+            if known is not None and (screened or not known[1]):
+                self._take(path, *known)
+                return
         with self._opened(path, _OF_FILE, folder) as file:
-            self._read_file(file, path, screened=not self.guard.is_included(rules, path))
+            self._read_file(file, path, screened=screened)
 
     @contextmanager
     def _opened(self, path: PurePosixPath, flags: int, folder: int) -> Generator[int]:
@@ -165,29 +211,47 @@ class _Reader:
         if not stat.S_ISREG(status.st_mode):
             self.links.append(path)
             return
+        if self._is_too_large(path, status.st_size, screened=screened):
+            return
+        content = _read_up_to(descriptor, self._most(screened=screened))
+        why = secret_by_content(content, path)
+        keep = not (screened and why)
+        file = self._contents.add(path, status, content, why, keep=keep)
+        self._take(path, file, "" if keep else why)
+
+    def _most(self, *, screened: bool) -> int:
         caps = self._caps
-        most = caps.file_bytes if screened else caps.total_bytes
-        if status.st_size > most:
+        return caps.file_bytes if screened else min(caps.included_bytes, caps.total_bytes)
+
+    def _is_too_large(self, path: PurePosixPath, size: int, *, screened: bool) -> bool:
+        """Whether a file is too large, and therefore listed as withheld.
+
+        Raises:
+            UsageError: If it is included and does not fit, or there are too many files.
+        """
+        caps, most = self._caps, self._most(screened=screened)
+        if size > most:
             if screened:
                 # Listed with its size; `--include` reads it if it fits into the workspace.
-                why = f"too large: {_size_text(status.st_size)}"
-                self.withheld.append(Withheld(path=path, why=why))
-                return
+                self.withheld.append(Withheld(path=path, why=f"too large: {_size_text(size)}"))
+                return True
             raise UsageError(
-                f"the file {str(path)!r} has {_size_text(status.st_size)}; "
+                f"the file {str(path)!r} has {_size_text(size)}; "
                 f"a workspace may have {_size_text(most)}",
                 hint=_how_to_leave_out(path),
             )
         if len(self.files) >= caps.files:
             raise self._too_much(f"more than {caps.files:,} files", by_size=False)
-        content = _read_up_to(descriptor, most)
-        if screened and (why := secret_by_content(content, path)):
+        return False
+
+    def _take(self, path: PurePosixPath, file: TreeFile, why: str) -> None:
+        if why:
             self.withheld.append(Withheld(path=path, why=why))
             return
-        self._total_bytes += len(content)
-        self.files[path] = TreeFile(content, executable=bool(status.st_mode & stat.S_IXUSR))
-        if self._total_bytes > caps.total_bytes:
-            most = _size_text(caps.total_bytes)
+        self._total_bytes += file.size
+        self.files[path] = file
+        if self._total_bytes > self._caps.total_bytes:
+            most = _size_text(self._caps.total_bytes)
             raise self._too_much(f"more than {most} in all", by_size=True)
 
     def _too_much(self, what: str, *, by_size: bool) -> UsageError:

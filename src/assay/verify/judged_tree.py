@@ -190,7 +190,8 @@ def filter_changes(
             gone.append(change.path)
         else:
             kept[change.path] = proposal.files[change.path]
-    tree = Tree(files=dict(case.pristine.files)).without(gone).with_files(kept)
+    pristine = Tree(files=case.pristine.files, origin=case.pristine.origin)
+    tree = pristine.without(gone).with_files(kept)
     return tree, tuple(findings)
 
 

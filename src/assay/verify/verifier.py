@@ -17,8 +17,8 @@ from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import FileInfo, Limits
 from assay.contracts.ports import OnOutput, Sandbox, SandboxBackend, ignore_output
 from assay.contracts.verdict import CheckReport, Finding, Grade, TamperKind, Verdict
-from assay.contracts.workspace import Tree
-from assay.sandbox.tree_io import write_tree
+from assay.contracts.workspace import Tree, changes_between
+from assay.sandbox.tree_io import open_tree
 from assay.verify.inverted_tests import Words, rewrite_tests
 from assay.verify.judged_tree import filter_changes, is_protected
 from assay.verify.known_failures import (
@@ -88,10 +88,17 @@ async def changed_files(
     case: VerificationSpec, sandbox: Sandbox, tree: Tree
 ) -> tuple[Finding, ...]:
     """Compare a sandbox with the files written into it; tests may add new files."""
-    now = {info.path: info for info in await sandbox.list_files()}
+    changes = await sandbox.changes()
+    now = {info.path: info for info in changes.written if info.kind != "directory"}
+    gone: frozenset[PurePosixPath] = frozenset()
+    if tree.origin is not None:
+        gone = tree.origin.below((*changes.removed, *now))
+    # All other files are still those of the layer.
+    suspects = gone | {change.path for change in changes_between(tree.base, tree)}
     findings: list[Finding] = []
-    for path, file in tree.files.items():
-        if await _is_same(sandbox, now.get(path), file.content):
+    for path in sorted(suspects):
+        file = tree.files.get(path)
+        if file is None or await _is_same(sandbox, now.get(path), file.content):
             continue
         proposed = file != case.pristine.files.get(path)
         finding = forgery(
@@ -100,9 +107,9 @@ async def changed_files(
         if not (is_protected(case, path) or proposed or path.suffix == ".py"):
             finding = replace(finding, severity="note")
         findings.append(finding)
-    for path, info in now.items():
-        if path in tree.files or info.kind != "file":
-            continue
+    restored = tree.base.files.keys() - tree.files.keys() - gone
+    added = [path for path, info in now.items() if path not in tree.files and info.kind == "file"]
+    for path in sorted((*added, *restored)):
         if path.name in _STEERING or path.suffix == ".pth":
             said = f"{path} was written while the tests ran"
             findings.append(forgery(TamperKind.CHANGED_WHILE_TESTED, said, path))
@@ -213,8 +220,8 @@ class Verifier:
     @asynccontextmanager
     async def _sandbox_with(self, case: VerificationSpec, tree: Tree) -> AsyncGenerator[Sandbox]:
         wall_s = max(self._limits.wall_s, case.check_timeout_s)
-        async with self._backend.open_sandbox(replace(self._limits, wall_s=wall_s)) as sandbox:
-            await write_tree(sandbox, tree)
+        limits = replace(self._limits, wall_s=wall_s)
+        async with open_tree(self._backend, limits, tree) as sandbox:
             yield sandbox
 
     async def _reports_before(

@@ -44,7 +44,7 @@ from assay.contracts.messages import (
 )
 from assay.contracts.ports import Sandbox, Tool
 from assay.contracts.workspace import Tree
-from assay.sandbox.tree_io import read_tree, update_tree, write_tree
+from assay.sandbox.tree_io import open_tree, read_changes, update_tree
 from assay.text.formatting import trim
 
 _EMPTY_REPLIES: Final = 2
@@ -109,7 +109,7 @@ async def _add_history(deps: RunDeps, sandbox: Sandbox) -> None:
         return
     result = await sandbox.run(Command(argv=("git", "--version")))
     if result.exit_code == 0:
-        await write_tree(sandbox, history)
+        await update_tree(sandbox, Tree(), history)
 
 
 async def work_on(
@@ -118,8 +118,7 @@ async def work_on(
     """Let the model work until it finishes or has used its replies."""
     deps, steps = context.deps, context.deps.spec.limits.steps
     info = deps.model.info
-    async with deps.backend.open_sandbox(deps.limits) as sandbox:
-        await write_tree(sandbox, tree)
+    async with open_tree(deps.backend, deps.limits, tree) as sandbox:
         await _add_history(deps, sandbox)
         tools = {tool.spec.name: tool for tool in deps.tools}
         # After a failed attempt, the model knows what the check says.
@@ -162,7 +161,7 @@ async def work_on(
             if ended or idle >= _EMPTY_REPLIES or _repeats_itself(messages):
                 break
         # Whether the model finished or not, the current files are the attempt.
-        proposal = await read_tree(sandbox)
+        proposal = await read_changes(sandbox, session.tree)
     if messages[-1].role == "user":
         # The feedback of the checks replaces a final user message.
         messages = messages[:-1]
@@ -247,7 +246,7 @@ async def _edit(session: _ToolSession, ask: Edit | Patch, turn: int) -> tuple[st
     try:
         await update_tree(session.sandbox, session.tree, result.tree)
     except WorkspaceError as error:
-        session.tree = await read_tree(session.sandbox)
+        session.tree = await read_changes(session.sandbox, session.tree)
         _tell(session, turn, "edit", summary, str(error), failed=True)
         return f"The file could not be written: {error}", True
     session.tree = result.tree
@@ -287,7 +286,7 @@ async def _really_use(session: _ToolSession, call: ToolCall) -> dict[str, Any]:
         )
     except ToolError as error:
         text, failed = str(error), True
-    session.tree = await read_tree(session.sandbox)
+    session.tree = await read_changes(session.sandbox, session.tree)
     digest = await context.deps.journal.store_tree(session.tree)
     # Tools of MCP servers may answer at any length.
     text = trim(text, max_chars=_LONGEST_ANSWER)

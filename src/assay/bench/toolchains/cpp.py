@@ -24,7 +24,7 @@ from assay.bench.toolchains.toolchain import (
 from assay.contracts.errors import WorkspaceError
 from assay.contracts.execution import WORKSPACE, Command, Limits
 from assay.contracts.ports import SandboxBackend
-from assay.sandbox.tree_io import write_tree
+from assay.sandbox.tree_io import open_tree
 
 _BOOST: Final = Path("/usr/include/boost/date_time.hpp")
 _BUILD: Final = "/tmp/build"
@@ -102,8 +102,7 @@ class CppToolchain(Toolchain):
             return
         limits = Limits(wall_s=180, cpu_s=180, memory_mb=2048, processes=256, disk_mb=1024)
         bare = self.commands(exercise, installation).bare.rpartition(" && ")[0]
-        async with backend.open_sandbox(limits) as sandbox:
-            await write_tree(sandbox, exercise.pristine)
+        async with open_tree(backend, limits, exercise.pristine) as sandbox:
             await sandbox.make_directory(_OBJECTS)
             # Only this object: no file of a solution is involved.
             build = f"{bare} && make -C {_BUILD} {_MAIN}.o"
