@@ -1,6 +1,7 @@
 """Commits of accepted changes: only their files, and nothing of a crafted repository is run."""
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -171,6 +172,15 @@ def borrowing(folder: Path) -> None:
     (folder / ".git" / "objects" / "info" / "alternates").write_text("/elsewhere/objects\n")
 
 
+def piped(folder: Path) -> None:
+    (folder / ".git" / "config").unlink()
+    os.mkfifo(folder / ".git" / "config")
+
+
+def endless(folder: Path) -> None:
+    git(folder, "config", "include.path", "/dev/zero")
+
+
 def other_worktree(folder: Path) -> None:
     git(folder, "config", "core.worktree", str(folder.parent))
 
@@ -185,7 +195,9 @@ def other_worktree(folder: Path) -> None:
         (nameless, "does not know who commits"),
         (merging, "a merge or a rebase is in progress"),
         (redirected, "is a link or a file that names another folder"),
-        (linked_objects, "has the link 'x'"),
+        (linked_objects, "has 'x', which is a link or no file"),
+        (piped, "has 'config', which is a link or no file"),
+        (endless, "git config"),
         (borrowing, "objects/info/alternates"),
         (other_worktree, "leads to another folder"),
     ],

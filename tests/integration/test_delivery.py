@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from assay.contracts.errors import UsageError
+from assay.contracts.events import RunEvent, Verified
 from assay.contracts.workspace import Tree
 from assay.runs.delivery import Delivery, apply_run, undo_run
 from assay.settings.load import Settings
@@ -17,6 +18,7 @@ from assay.storage.run_store import RunStore
 from tests.support.killed import is_killed, writes_a_file
 from tests.support.loops import run_apart
 from tests.support.stored_runs import a_tree, store_a_run
+from tests.support.undertakings import tell
 
 BEFORE = a_tree(same="1", edited="old\n", gone="gone\n", deep__gone="gone too\n")
 AFTER = a_tree(same="1", edited="new\n", added="added\n", new__er__added="added too")
@@ -148,6 +150,26 @@ def check_old_or_new(folder: Path) -> None:
 
 def act(work: Callable[..., Awaitable[Delivery]], parent: Path) -> Delivery:
     return run_apart(work, "", Settings(state_dir=parent / "state"), agree)
+
+
+async def test_a_result_that_could_not_be_written_stays_accepted_and_is_applied_later(
+    tmp_path: Path,
+) -> None:
+    script = ["1. write", "FILE: answer.txt\n```\n42\n```\nDONE"]
+    answer = tmp_path / "workspace" / "answer.txt"
+
+    def interfere(event: RunEvent) -> None:
+        if isinstance(event, Verified):
+            answer.write_text("mine")
+
+    with pytest.raises(UsageError, match=r"answer\.txt: is there already") as refused:
+        await tell(tmp_path, script, checks=("grep -rq 42 .",), listener=interfere)
+    assert "assay apply" in refused.value.hint
+    assert answer.read_text() == "mine"
+
+    answer.unlink()
+    await apply_run("", Settings(state_dir=tmp_path / "state"), agree)
+    assert answer.read_text() == "42\n"
 
 
 @pytest.mark.slow

@@ -56,7 +56,9 @@ _RULES: Final = ".gitignore"
 _IGNORED: Final = (
     b"# Certificates of runs; git add -f adds one.\n*.certificate.json\n/.draft-*\n/.gitignore\n"
 )
-_SAVED: Final = "`assay show {} --files DIR` writes the result to a new folder"
+_SAVED: Final = (
+    "`assay apply {0}` tries again; `assay show {0} --files DIR` writes the result to a new folder"
+)
 _EDITED: Final = "`assay diff {}` shows what the run wrote; take it back by hand"
 
 Confirm = Callable[[str], None]

@@ -400,7 +400,7 @@ async def _deliver(
 ) -> tuple[RunResult, UsageError | None]:
     """Write the accepted files and their certificate: exactly the verified files.
 
-    Returns the result with its certificate, and why the change was not committed.
+    Returns the result with its certificate, and why the change was not written or committed.
     """
     done = await deps.journal.recall(DELIVERED)
     if done is not None:
@@ -436,13 +436,13 @@ async def _deliver(
     if request.branch:
         where = f"the branch {request.branch!r} of {where}"
     if request.workspace is None or callbacks.confirm(where):
-        if not request.branch:
-            path = await write_result(run, deps.journal, deps.pristine, tree)
-        if request.commit or request.branch:
-            try:
+        try:
+            if not request.branch:
+                path = await write_result(run, deps.journal, deps.pristine, tree)
+            if request.commit or request.branch:
                 commit = await commit_result(run, deps.journal, deps.pristine, tree, result.verdict)
-            except UsageError as error:
-                return replace(result, certificate=str(path)), error
+        except UsageError as error:
+            return replace(result, certificate=str(path)), error
     await deps.journal.keep(DELIVERED, {"certificate": str(path), "commit": commit})
     return replace(result, certificate=str(path), commit=commit), None
 

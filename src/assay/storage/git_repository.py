@@ -6,6 +6,7 @@ other programs are disabled on each command line, which overrides every configur
 
 import os
 import shutil
+import stat
 import subprocess  # noqa: TID251 - git is a program of the host, and its arguments are fixed here
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from assay.contracts.errors import UsageError
 from assay.settings.load import git_environment
 
 _TIMEOUT_S: Final = 120.0
+_CONFIG_TIMEOUT_S: Final = 10.0
+"""A configuration can include a pipe or a device, which git reads for ever."""
 _DISABLED: Final = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -79,6 +82,8 @@ class GitRepository:
     """From the root to the workspace: empty, or with a final slash."""
     program: str
     environment: Mapping[str, str]
+    timeout_s: float = _TIMEOUT_S
+    """For one command."""
 
     def run(self, *words: str, stdin: bytes = b"", index: Path | None = None) -> bytes:
         """Run a plumbing command and return its output.
@@ -95,11 +100,11 @@ class GitRepository:
                 env={**self.environment, **variables},
                 input=stdin,
                 capture_output=True,
-                timeout=_TIMEOUT_S,
+                timeout=self.timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise GitError(f"`git {words[0]}` took more than {_TIMEOUT_S:g} s") from None
+            raise GitError(f"`git {words[0]}` took more than {self.timeout_s:g} s") from None
         except OSError as error:
             raise GitError(f"git cannot be started: {error.strerror}") from error
         if done.returncode:
@@ -183,7 +188,9 @@ def _without_filters(root: Path, program: str, environment: Mapping[str, str]) -
 
     Git runs filters even while it writes an index, to compare files that changed just now.
     """
-    plain = GitRepository(root=root, prefix="", program=program, environment=environment)
+    plain = GitRepository(
+        root=root, prefix="", program=program, environment=environment, timeout_s=_CONFIG_TIMEOUT_S
+    )
     names = os.fsdecode(plain.run("config", "--list", "--name-only", "-z")).split("\0")
     drivers = {name[7:].rpartition(".")[0] for name in names if name.startswith("filter.")}
     if len(drivers) > _MOST_FILTERS:
@@ -208,8 +215,13 @@ def _redirect(git: Path) -> str:
         if os.path.lexists(git / name):
             return f"has the file {name!r} that names another folder"
     with os.scandir(git) as entries:
-        links = [entry.name for entry in entries if entry.is_symlink() and entry.name != "hooks"]
+        paths = [Path(entry.path) for entry in entries if entry.name != "hooks"]
     for folder in _WALKED:
         for parent, folders, files in os.walk(git / folder):
-            links += [name for name in (*folders, *files) if (Path(parent) / name).is_symlink()]
-    return f"has the link {links[0]!r}" if links else ""
+            paths += (Path(parent) / name for name in (*folders, *files))
+    for path in paths:
+        mode = path.lstat().st_mode
+        # A pipe would let git wait; the sockets of git's own monitor are not read here.
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISSOCK(mode)):
+            return f"has {path.name!r}, which is a link or no file"
+    return ""
