@@ -1,5 +1,6 @@
 """Judge by difference: failures that were there before the change do not reject it."""
 
+import shutil
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +19,7 @@ from assay.storage.read_workspace import read_workspace
 from assay.verify.spec import VerificationSpec
 from assay.verify.verifier import Verifier
 from tests.support.backends import open_native
+from tests.support.requirements import require
 from tests.support.undertakings import SMALL, settings_in, tell
 
 WRONG = "def double(n):\n    return n\n"
@@ -256,3 +258,72 @@ async def test_tests_can_be_named_one_by_one(tmp_path: Path) -> None:
 
     assert story.outcome.accepted, story.outcome.reason
     assert story.outcome.grade is Grade.PROVEN
+
+
+GO_TEST = (
+    'package {name}\n\nimport "testing"\n\n'
+    "func Test{title}(t *testing.T) {{\n\tif got := {call}; got != {want} {{\n"
+    '\t\tt.Fatalf("got %v", got)\n\t}}\n}}\n'
+)
+OTHERS = {
+    "node": (
+        "node --test test/add.test.mjs test/net.test.mjs",
+        {
+            "add.mjs": "export const add = (a, b) => a - b;\n",
+            "net.mjs": "export const fetch = () => 1;\n",
+            "test/add.test.mjs": "import test from 'node:test';\n"
+            "import assert from 'node:assert';\n"
+            "import { add } from '../add.mjs';\ntest('adds', () => assert.equal(add(1, 2), 3));\n",
+            "test/net.test.mjs": "import test from 'node:test';\n"
+            "import assert from 'node:assert';\n"
+            "import { fetch } from '../net.mjs';\ntest('loads', () => assert.equal(fetch(), 3));\n",
+        },
+    ),
+    "go": (
+        "go test ./...",
+        {
+            "go.mod": "module it\n\ngo 1.19\n",
+            "add/add.go": "package add\n\nfunc Add(a, b int) int { return a - b }\n",
+            "net/net.go": "package net\n\nfunc Fetch() int { return 1 }\n",
+            "add/add_test.go": GO_TEST.format(name="add", title="Add", call="Add(1, 2)", want=3),
+            "net/net_test.go": GO_TEST.format(name="net", title="Fetch", call="Fetch()", want=3),
+        },
+    ),
+    "cargo": (
+        "cargo test",
+        {
+            "Cargo.toml": '[package]\nname = "it"\nversion = "0.1.0"\nedition = "2021"\n',
+            "src/lib.rs": "pub mod add;\npub mod net;\n",
+            "src/add.rs": "pub fn add(a: i32, b: i32) -> i32 { a - b }\n",
+            "src/net.rs": "pub fn fetch() -> i32 { 1 }\n",
+            "tests/add_test.rs": "#[test]\nfn adds() { assert_eq!(it::add::add(1, 2), 3); }\n",
+            "tests/net_test.rs": "#[test]\nfn loads() { assert_eq!(it::net::fetch(), 3); }\n",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("program", OTHERS)
+async def test_tests_of_other_languages_are_compared_as_well(
+    program: str, backend: SandboxBackend
+) -> None:
+    found = shutil.which(program) is not None
+    require(program, available=found, why=f"{program} is not on PATH")
+    check, files = OTHERS[program]
+    source = next(name for name in files if "add." in name and "test" not in name)
+    other = next(name for name in files if "net." in name and "test" not in name)
+    right = {source: files[source].replace("a - b", "a + b")}
+    broken = {**right, other: files[other].replace("1", "2")}
+    protected = tuple(PurePosixPath(name) for name in files if "test" in name)
+    case = VerificationSpec(
+        pristine=tree_of(files), checks=(check,), protected=protected, goal="Correct add"
+    )
+
+    verdict = await Verifier(backend, Limits()).verify(case, tree_of({**files, **right}))
+    rejected = await Verifier(backend, Limits()).verify(case, tree_of({**files, **broken}))
+
+    assert verdict.accepted, verdict.reason
+    assert verdict.grade is Grade.CHECKED
+    assert len(verdict.reports[0].known_failures) == 1
+    assert not rejected.accepted
+    assert "in another way than before" in rejected.reason
