@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import anyio.abc
+from anyio import to_thread
 
 from assay.asyncx.owned_context import open_task_group
 from assay.contracts.errors import (
@@ -40,8 +41,17 @@ with require("the Docker backend", extra="docker"):
     )
     from assay.sandbox.docker.labels import remove_orphans
     from assay.sandbox.docker.pool import ContainerPool
-    from assay.sandbox.docker.security import GVISOR, RUNTIME, USER_ID, ContainerPlan, caps_for
+    from assay.sandbox.docker.security import (
+        GVISOR,
+        LAYERS,
+        LAYERS_MB,
+        RUNTIME,
+        USER_ID,
+        ContainerPlan,
+        caps_for,
+    )
     from assay.sandbox.rpc.client_sandbox import ResultLabel
+    from assay.sandbox.rpc.layer_manifest import layer_size_mb
 
 _SEARCH_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 
@@ -98,7 +108,11 @@ class DockerBackend:
         image = self.image
         if equipment.packages or equipment.project:
             image = await self._package_images.image_with(equipment)
-        container = self._pool.take(self._plan(limits, image, hosts=policy is not None))
+        layer_mb = 0
+        if equipment.layer is not None:
+            layer_mb = await to_thread.run_sync(layer_size_mb, equipment.layer)
+        plan = self._plan(limits, image, hosts=policy is not None, layer_mb=layer_mb)
+        container = self._pool.take(plan)
         if policy is not None:
             container.egress.open(self._outside.dialer(policy))
         try:
@@ -125,7 +139,9 @@ class DockerBackend:
             )
         return parse_policy(equipment.hosts)
 
-    def _plan(self, limits: Limits, image: str, *, hosts: bool = False) -> ContainerPlan:
+    def _plan(
+        self, limits: Limits, image: str, *, hosts: bool = False, layer_mb: int = 0
+    ) -> ContainerPlan:
         service = EntrypointConfig(
             preload=self._preload,
             # One prepared worker is enough for the programs of one sandbox.
@@ -133,13 +149,15 @@ class DockerBackend:
             max_concurrent=self._settings.max_concurrent,
             programs_as=USER_ID,
             runtime_dir=f"{RUNTIME}/engines",
+            layers_dir=LAYERS,
+            layers_mb=LAYERS_MB,
             search_path=_SEARCH_PATH,
             gvisor=self._gvisor,
         )
         return ContainerPlan(
             image=image,
             argv=(*SERVICE_COMMAND, service.to_json()),
-            caps=caps_for(limits, files=self._gvisor),
+            caps=caps_for(limits, files=self._gvisor, layer_mb=layer_mb),
             cpus=self._cpus,
             runtime=GVISOR if self._gvisor else "",
             hosts=hosts,

@@ -42,6 +42,8 @@ class EntrypointConfig:
     programs_as: int
     """The uid of programs if it differs from that of the service."""
     runtime_dir: str
+    layers_dir: str
+    layers_mb: int
     search_path: tuple[str, ...]
     gvisor: bool
     """Whether the kernel must be gVisor's, and not a runtime of the same name."""
@@ -139,7 +141,9 @@ async def _serve(options: EntrypointConfig, stream: anyio.abc.ByteStream) -> Non
         alone_as=options.programs_as,
     )
     async with open_native(native) as backend:
-        config = SandboxServiceConfig(layers_mb=0)
+        config = SandboxServiceConfig(
+            layers_mb=options.layers_mb, layers_parent=Path(options.layers_dir)
+        )
         why = await serve_relay(backend, stream, dialer, config=config)
     # Readable on stderr when the connection has ended without a known cause.
     _complain(why)

@@ -16,6 +16,7 @@ from assay.sandbox.native.kernel.seccomp_policy import build_policy
 
 _ENGINE: Final = """
     clone clone3 unshare setns mount umount2 pivot_root mount_setattr sethostname chroot openat2
+    open_tree move_mount
     chmod fchmod fchmodat fchmodat2 mknod mknodat open openat creat ioctl fcntl prctl personality
     socketpair setsockopt
     """
@@ -68,6 +69,9 @@ GVISOR: Final = "runsc"
 USER_ID: Final = 65532
 """A uid without an account, different from the common `nobody`."""
 RUNTIME: Final = "/run/assay"
+LAYERS: Final = "/run/assay-layers"
+LAYERS_MB: Final = 2048
+"""The size of the layers in a container. What they use counts toward its memory."""
 
 _MEGABYTE: Final = 1 << 20
 _ENGINE_MB: Final = 640
@@ -96,17 +100,18 @@ class ResourceCaps:
     """0 if the engine inside mounts the file system of its sandbox."""
 
 
-def caps_for(limits: Limits, *, files: bool = True) -> ResourceCaps:
+def caps_for(limits: Limits, *, files: bool = True, layer_mb: int = 0) -> ResourceCaps:
     """Return caps wide enough that programs meet the limits inside first.
 
     The caps are rounded, so that a warm container fits sandboxes of many sizes. `files`: whether
-    the container provides the sandbox's file system.
+    the container provides the sandbox's file system. `layer_mb`: the size of the sandbox's layer,
+    of which the container may hold a copy.
     """
-    memory_mb = _ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb
+    memory_mb = _ENGINE_MB + limits.disk_mb + _AT_ONCE * limits.memory_mb + 2 * layer_mb
     return ResourceCaps(
         memory_mb=_round_up(memory_mb, _MEMORY_STEP_MB),
         processes=_round_up(_ENGINE_PROCESSES + _AT_ONCE * limits.processes, _PROCESSES_STEP),
-        disk_mb=limits.disk_mb if files else 0,
+        disk_mb=limits.disk_mb + layer_mb if files else 0,
     )
 
 
@@ -194,14 +199,19 @@ def _host_config(plan: ContainerPlan) -> dict[str, Any]:
 
 def _tmpfs() -> dict[str, str]:
     """Return mounts for an engine that mounts the files of its sandbox itself."""
-    return {RUNTIME: _mount(_RUNTIME_MB, USER_ID), "/tmp": _mount(_RUNTIME_MB, USER_ID)}
+    return {
+        RUNTIME: _mount(_RUNTIME_MB, USER_ID),
+        LAYERS: _mount(LAYERS_MB, USER_ID),
+        "/tmp": _mount(_RUNTIME_MB, USER_ID),
+    }
 
 
 def _gvisor_tmpfs(caps: ResourceCaps) -> dict[str, str]:
     """Return mounts for an engine that cannot mount: the files of its sandbox are here."""
     files = _mount(caps.disk_mb, USER_ID, mode="0755")
     temporary = dict.fromkeys(("/tmp", "/dev/shm"), files)
-    return {RUNTIME: _mount(_RUNTIME_MB, 0), str(WORKSPACE): files, **temporary}
+    layers = _mount(LAYERS_MB, 0)
+    return {RUNTIME: _mount(_RUNTIME_MB, 0), LAYERS: layers, str(WORKSPACE): files, **temporary}
 
 
 def _mount(size_mb: int, owner: int, mode: str = "0700") -> str:

@@ -22,6 +22,8 @@ MOST_ENTRIES: Final = 200_000
 _LONGEST_PATH: Final = 4095
 _LONGEST_NAME: Final = 255
 _LARGEST_FILE: Final = 1 << 40
+_PER_ENTRY: Final = 16384
+"""What an entry counts in addition to its content: space, inode and memory of this process."""
 _FORBIDDEN: Final = frozenset({b"", b".", b".."})
 
 
@@ -36,8 +38,9 @@ class Manifest:
         return (entry for entry in self.entries if entry.kind == pb.FILE_KIND_FILE)
 
     @property
-    def size_bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self.files())
+    def counted_bytes(self) -> int:
+        """The size for limits: contents, and something for each entry."""
+        return sum(entry.size_bytes for entry in self.files()) + _PER_ENTRY * len(self.entries)
 
 
 def digest_of(entries: Iterable[pb.LayerEntry]) -> bytes:
@@ -63,6 +66,11 @@ def read_manifest(layer: WorkspaceLayer) -> Manifest:
             f"the layer {layer.digest[:12]} cannot be read: {error.strerror}"
         ) from error
     return Manifest(digest_of(entries), tuple(entries))
+
+
+def layer_size_mb(layer: WorkspaceLayer) -> int:
+    """Return the size of a layer for limits; blocks, and raises like `read_manifest`."""
+    return (read_manifest(layer).counted_bytes >> 20) + 1
 
 
 def _entries_of(top: Path) -> Iterator[pb.LayerEntry]:

@@ -25,8 +25,6 @@ from assay.sandbox.rpc.layer_manifest import Manifest, check_manifest, digest_of
 from assay.sandbox.rpc.messages import executor_pb2 as pb
 from assay.sandbox.rpc.messages.codec import MessageError, from_path
 
-_PER_ENTRY: Final = 16384
-"""What an entry counts in addition to its content: space, inode and memory of this process."""
 _NOTHING: Final = digest_of(())
 
 CheckFile = Callable[[PurePosixPath, bytes], None]
@@ -44,15 +42,11 @@ class _Layer:
     contents: frozenset[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.size_bytes = _counted_bytes(self.manifest)
+        self.size_bytes = self.manifest.counted_bytes
         self.contents = frozenset(entry.sha256 for entry in self.manifest.files())
 
     def place_of(self, entry: pb.LayerEntry) -> Path:
         return self.folder / os.fsdecode(entry.path)
-
-
-def _counted_bytes(manifest: Manifest) -> int:
-    return manifest.size_bytes + _PER_ENTRY * len(manifest.entries)
 
 
 class LayerStore:
@@ -79,7 +73,7 @@ class LayerStore:
                 if not entries and digest != _NOTHING:
                     return pb.OfferLayerResponse(complete=False)
                 manifest = await to_thread.run_sync(check_manifest, digest, entries)
-                await to_thread.run_sync(self._make_room, _counted_bytes(manifest))
+                await to_thread.run_sync(self._make_room, manifest.counted_bytes)
                 self._layers[digest] = await to_thread.run_sync(self._create, manifest)
             self._layers.move_to_end(digest)
             missing = self._layers[digest].missing
