@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def assay(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     script = folder.parent / "script.jsonl"
-    facts = {"facts": {"local": True, "tool_calls": False}}
+    facts = {"facts": {"local": True, "small": True, "tool_calls": False}}
     lines = [facts, {"text": f"```python calc.py\n{RIGHT}```"}]
     script.write_text("\n".join(json.dumps(line) for line in lines))
     state = {"XDG_STATE_HOME": str(folder.parent / "state"), "ASSAY_SANDBOX__POOL_SIZE": "0"}
