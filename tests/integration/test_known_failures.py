@@ -327,3 +327,20 @@ async def test_tests_of_other_languages_are_compared_as_well(
     assert len(verdict.reports[0].known_failures) == 1
     assert not rejected.accepted
     assert "in another way than before" in rejected.reason
+
+
+async def test_a_command_with_only_an_exit_code_says_that_it_is_not_compared(
+    tmp_path: Path,
+) -> None:
+    story = await tell(
+        tmp_path,
+        ["```python it.py\nx = 1\n```"],
+        files={"it.py": "", "check.sh": "grep -q y it.py\n"},
+        checks=("sh check.sh",),
+        facts=SMALL,
+        statement="Correct it.py",
+        limits=RunLimits(attempts=1, check_timeout_s=60),
+    )
+
+    assert not story.outcome.accepted
+    assert "only its exit code is known" in story.outcome.reason

@@ -15,6 +15,11 @@ _NO_CHECK = (
     " before the work is done; name a check with --check"
 )
 
+_BLIND = (
+    "; it failed on the untouched files as well, and only its exit code is known, so failures that "
+    "were there before count too"
+)
+
 
 async def end(
     context: StepContext,
@@ -95,7 +100,12 @@ def _how_far(state: RunState) -> str:
         return best.verdict.reason
     tests = [test for report in best.reports for test in report.tests]
     if not tests:
-        return next((r.explanation for r in best.reports if not r.passed), "a check failed")
+        failed = next((report for report in best.reports if not report.passed), None)
+        if failed is None:
+            return "a check failed"
+        # Without names of tests, known failures cannot be left out.
+        blind = failed.runner == "command" and bool(state.plan.fails_now)
+        return f"{failed.explanation}{_BLIND if blind else ''}"
     attempts = count(len(state.attempts), "attempt")
     known = count(len(state.test_matrix.counted), state.test_matrix.noun)
     return f"{len(best.passed)} of {known} pass in the best of {attempts}{_first_error(tests)}"
