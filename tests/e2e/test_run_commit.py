@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +33,13 @@ def assay(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     facts = {"facts": {"local": True, "small": True, "tool_calls": False}}
     lines = [facts, {"text": f"```python calc.py\n{RIGHT}```"}]
     script.write_text("\n".join(json.dumps(line) for line in lines))
-    state = {"XDG_STATE_HOME": str(folder.parent / "state"), "ASSAY_SANDBOX__POOL_SIZE": "0"}
+    state = {
+        "XDG_STATE_HOME": str(folder.parent / "state"),
+        "ASSAY_SANDBOX__POOL_SIZE": "0",
+        "ASSAY_MODELS__DEFAULT": f"scripted:{script}",
+    }
     return subprocess.run(
-        [sys.executable, "-m", "assay", *words, "--model", f"scripted:{script}"],
+        [sys.executable, "-m", "assay", *words],
         cwd=folder,
         env={**os.environ, **state, "NO_COLOR": "1"},
         capture_output=True,
@@ -69,6 +75,24 @@ def test_an_accepted_change_is_committed_on_a_new_branch_and_then_on_this_one(
         ["/usr/bin/sha256sum", outcome["certificate"]], capture_output=True, text=True, check=True
     ).stdout.split()[0]
     assert f"Assay-Certificate: sha256:{digest}" in git(workspace, "log", "-1", "--format=%B")
+
+
+@pytest.mark.timeout(300)
+def test_a_change_on_a_branch_is_verified_applied_and_taken_back(workspace: Path) -> None:
+    done = assay(workspace, *[word for word in GOAL if word != "--json"], "--branch", "fix")
+    (verify,) = re.findall(r"(?m)^assay verify .* --workspace DIR", done.stdout)
+    checkout = workspace.parent / "checkout"
+    git(workspace, "worktree", "add", "-q", str(checkout), "fix")
+
+    verified = assay(workspace, *shlex.split(verify)[1:-1], str(checkout))
+    applied = assay(workspace, "apply", "--yes")
+    written = (workspace / "calc.py").read_text()
+    undone = assay(workspace, "undo", "--yes")
+
+    assert verified.returncode == 0, verified.stderr
+    assert (applied.returncode, written) == (0, RIGHT), applied.stderr
+    assert undone.returncode == 0, undone.stderr
+    assert git(workspace, "status", "--porcelain") == ""
 
 
 def test_uncommitted_changes_are_refused_before_the_first_model_call(workspace: Path) -> None:

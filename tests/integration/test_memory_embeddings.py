@@ -19,7 +19,7 @@ from assay.memory.stored_memory import open_sqlite_memory
 from assay.memory.types import Scope
 from assay.settings.load import Settings
 from assay.wiring import open_memory
-from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, query_for
 from tests.support.requirements import require
 
 GOAL_IN_OTHER_WORDS = RecallQuery(
@@ -99,8 +99,8 @@ async def test_without_its_endpoint_a_memory_still_knows_the_same_failure(tmp_pa
             await embedder.embed(["a text"])
         await memory.learn(DURATIONS)
 
-        assert len(await memory.recall(cue_for(DURATIONS, "failure"))) == 1
-        assert await memory.recall(cue_for(DURATIONS, "plan")) == ()
+        assert len(await memory.recall(query_for(DURATIONS, "failure"))) == 1
+        assert await memory.recall(query_for(DURATIONS, "plan")) == ()
 
 
 @pytest.mark.parametrize(

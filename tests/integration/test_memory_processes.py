@@ -17,7 +17,7 @@ from assay.memory.database import SCHEMA_VERSION, damaged_files
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import ResilientMemory, StoredMemory, open_sqlite_memory
 from assay.memory.types import Scope
-from tests.conformance.memory.failures import CHART, DURATIONS, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, query_for
 
 WRITER = """
 import itertools, sys
@@ -26,7 +26,7 @@ from pathlib import Path
 import anyio
 from assay.memory.types import Scope
 from assay.memory.stored_memory import open_sqlite_memory
-from tests.conformance.memory.failures import DURATIONS, cue_for
+from tests.conformance.memory.failures import DURATIONS, query_for
 
 async def write(path, name, count):
     async with open_sqlite_memory(path, Scope()) as memory:
@@ -41,7 +41,7 @@ async def write(path, name, count):
             # One failure that all of them have, so that they change the same record too.
             await memory.learn(replace(DURATIONS, run=f"{name} {n}"))
             if n % 5 == 0:
-                lessons = await memory.recall(cue_for(failure, "plan"))
+                lessons = await memory.recall(query_for(failure, "plan"))
                 await memory.judge(tuple(one.id for one in lessons[:1]), helped=True)
             print(n, flush=True)
 
@@ -131,7 +131,7 @@ async def test_a_memory_whose_writer_was_killed_goes_on(tmp_path: Path) -> None:
     async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(CHART)
 
-        assert len(await memory.recall(cue_for(CHART, "failure"))) == 1
+        assert len(await memory.recall(query_for(CHART, "failure"))) == 1
 
 
 def damage_all(path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_damaged_file_is_set_aside_and_said_so(tmp_path: Path, damage: o
     notices: list[str] = []
 
     async with open_sqlite_memory(path, Scope(), on_notice=notices.append) as memory:
-        assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
+        assert await memory.recall(query_for(DURATIONS, "failure")) == ()
         await memory.learn(CHART)
 
     (aside,) = damaged_files(path)
@@ -238,15 +238,15 @@ async def test_an_index_follows_what_other_processes_do(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
     async with open_sqlite_memory(path, Scope()) as memory:
         await memory.learn(DURATIONS)
-        assert len(await memory.recall(cue_for(DURATIONS, "plan"))) == 1
+        assert len(await memory.recall(query_for(DURATIONS, "plan"))) == 1
 
         await to_thread.run_sync(let_write, path, "z", 3)
-        found = await memory.recall(replace(cue_for(DURATIONS, "plan"), goal="goal z 2"))
+        found = await memory.recall(replace(query_for(DURATIONS, "plan"), goal="goal z 2"))
         assert found[0].text == "lesson z 2"
 
         with closing(SqliteStore(path, None)) as store:
             store.forget([record.id for record in store.records()])
-        assert await memory.recall(cue_for(DURATIONS, "plan")) == ()
+        assert await memory.recall(query_for(DURATIONS, "plan")) == ()
 
 
 async def test_a_large_file_found_damaged_in_use_is_set_aside_next_time(

@@ -256,7 +256,9 @@ async def undo_run(name: str, settings: Settings, confirm: Confirm) -> Delivery:
                 f"no files of the run {run.id!r} are in {str(folder)!r}",
                 hint=f"`assay apply {run.id}` writes them",
             )
-        if (commit := await journal.recall(_COMMIT)) is not None:
+        # A commit on another branch left the folder as it was; `assay apply` wrote the files.
+        commit = None if run.request.branch else await journal.recall(_COMMIT)
+        if commit is not None:
             object_id = commit["commit"]["object_id"]
             raise UsageError(
                 f"the run {run.id!r} has committed its change as {object_id}",

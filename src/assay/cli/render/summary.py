@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -176,7 +177,13 @@ def hints(outcome: RunResult) -> dict[str, str]:
     commands: dict[str, str] = {}
     if outcome.certificate:
         certificate = shlex.quote(visible(outcome.certificate))
-        commands[f"assay verify {certificate}"] = "to run the checks again"
+        if PurePath(outcome.certificate).parent.name == ".assay":
+            commands[f"assay verify {certificate}"] = "to run the checks again"
+        else:
+            files = f"a checkout of {outcome.commit[:12]}" if outcome.commit else "the files"
+            commands[f"assay verify {certificate} --workspace DIR"] = (
+                f"to run the checks again; DIR is {files}"
+            )
     if outcome.status in _RESUMABLE:
         commands[f"assay resume {run}"] = "to continue where it stopped"
     commands[f"assay show {run}"] = "to see every step"
