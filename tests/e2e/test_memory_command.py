@@ -16,7 +16,7 @@ from assay.contracts.errors import ExitCode
 from assay.memory.sqlite_store import SqliteStore
 from assay.memory.stored_memory import StoredMemory
 from assay.memory.types import Scope
-from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, UNSOLVED, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, UNSOLVED, query_for
 from tests.support.loops import run_apart
 
 DAY = 86_400.0
@@ -54,7 +54,7 @@ async def fill(path: Path) -> None:
         await memory.learn(replace(DURATIONS, run=f"run-{day}"))
         if day == 3:
             await memory.learn(replace(CHART, message="KeyError: 'Month' \x1b[31m"))
-    lessons = await memory.recall(cue_for(DURATIONS, "failure"))
+    lessons = await memory.recall(query_for(DURATIONS, "failure"))
     await memory.judge((lessons[0].id,), helped=True)
     await memory.settle()
     store.close()
@@ -240,7 +240,7 @@ def test_retired_failures_can_be_forgotten_alone(home: dict[str, str], file: Pat
         harmed = StoredMemory(store, Scope())
         await harmed.learn(UNSOLVED)
         await harmed.learn(CHART)
-        (lesson,) = await harmed.recall(cue_for(CHART, "failure"))
+        (lesson,) = await harmed.recall(query_for(CHART, "failure"))
         for _ in range(6):
             await harmed.judge((lesson.id,), helped=False)
         store.close()

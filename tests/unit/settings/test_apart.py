@@ -6,7 +6,7 @@ from assay.contracts.lessons import RecallQuery
 from assay.memory.database import MEMORY
 from assay.settings.load import MemorySettings, Settings
 from assay.wiring import open_memory, settings_apart
-from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, cue_for
+from tests.conformance.memory.failures import CHART, DURATIONS, SNIPPET, query_for
 
 
 async def test_what_runs_apart_neither_sees_nor_changes_the_persons_memory(tmp_path: Path) -> None:
@@ -17,14 +17,14 @@ async def test_what_runs_apart_neither_sees_nor_changes_the_persons_memory(tmp_p
     before = (tmp_path / "own" / MEMORY).read_bytes()
 
     async with open_memory("all", settings_apart(own, tmp_path / "bench")) as memory:
-        assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
+        assert await memory.recall(query_for(DURATIONS, "failure")) == ()
         assert await memory.offer(RecallQuery(moment="plan", goal=SNIPPET.purpose)) == ()
         await memory.learn(CHART)
         await memory.keep(SNIPPET)
 
     assert (tmp_path / "own" / MEMORY).read_bytes() == before
     async with open_memory("all", own) as memory:
-        assert await memory.recall(cue_for(CHART, "failure")) == ()
+        assert await memory.recall(query_for(CHART, "failure")) == ()
 
 
 async def test_what_runs_apart_reaches_no_server_that_others_share(tmp_path: Path) -> None:
@@ -43,4 +43,4 @@ async def test_two_benchmarks_do_not_feed_each_other(tmp_path: Path) -> None:
         await memory.learn(DURATIONS)
 
     async with open_memory("all", settings_apart(settings, tmp_path / "two")) as memory:
-        assert await memory.recall(cue_for(DURATIONS, "failure")) == ()
+        assert await memory.recall(query_for(DURATIONS, "failure")) == ()
