@@ -530,6 +530,7 @@ def rewrite_tests(
     same = _Inverter(words=words, turn=False, seed=seed, own=own)
     turned = _Inverter(words=words, turn=True, seed=seed, own=own)
     within: dict[str, frozenset[str]] = {}
+    without: set[str] = set()
     files: dict[bool, dict[PurePosixPath, TreeFile]] = {False: {}, True: {}}
     for path in paths:
         for inverter in (same, turned):
@@ -543,11 +544,14 @@ def rewrite_tests(
                 if isinstance(test, FUNCTION) and test.name.startswith("test"):
                     numbers = frozenset(_certain_numbers(test, words))
                     within[test.name] = within.get(test.name, frozenset()) | numbers
+                    if not numbers:
+                        # Of tests with the same name, one may have no assertion.
+                        without.add(test.name)
     unsure = frozenset(same.unsure | turned.unsure)
     return RewrittenTests(
         same=files[False],
         turned=files[True],
         constants=frozenset(same.constants | turned.constants) - unsure,
         unsure=unsure,
-        within=within,
+        within={name: numbers for name, numbers in within.items() if name not in without},
     )

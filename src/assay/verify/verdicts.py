@@ -128,12 +128,16 @@ def check_inverted_tests(
     if not turned.complete:
         said = "tests that must fail could not be run to their end"
         return (doubt(TamperKind.UNSTABLE, said),)
-    # IDs are counted without parameters, because those are part of the inversion. A test that
-    # reaches none of its assertions passes in both versions.
-    probed = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
-    vacuous = Counter(_bare(t.id) for t in first.tests if t.passed and not same.reached.get(t.id))
+    # A test that reaches none of its assertions passes in both versions. A test that fails in the
+    # version that keeps its meaning depends on its own text, for example on a traceback.
+    steady = {test.id for test in same.observation.report.tests if test.passed}
+    reaching = [test.id for test in first.tests if test.passed and same.reached.get(test.id)]
+    probed = [name for name in reaching if name in steady]
+    # IDs are counted without parameters, because those are part of the inversion.
+    names = Counter(_bare(test.id) for test in first.tests if test.passed)
+    vacuous = names - Counter(map(_bare, reaching))
     after = Counter(_bare(t.id) for t in turned.observation.report.tests if t.passed)
-    forged = after - vacuous
+    forged = after - (names - Counter(map(_bare, probed)))
     passed = [name for name in probed if _bare(name) in forged]
     if passed:
         return (_passed_inverted(passed, same, tests),)
@@ -142,7 +146,7 @@ def check_inverted_tests(
     if missed:
         said = f"passed without coming to any of its assertions: {_some(missed)}"
         return (doubt(TamperKind.TESTS_SKIPPED, said),)
-    if not probed:
+    if not reaching:
         said = "no test has an assertion that could be turned, so forging them would not be seen"
         return (doubt(TamperKind.PATCHED_RUNNER, said),)
     return ()

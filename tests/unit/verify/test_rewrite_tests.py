@@ -165,6 +165,19 @@ def test_assertions_that_cannot_but_be_reached_are_known_by_the_test_they_stand_
     }
 
 
+def test_a_name_that_a_test_without_assertions_shares_says_nothing() -> None:
+    tests = rewrite("""
+        class TestOne:
+            def test_it(self):
+                assert add(1, 1) == 2
+        class TestOther:
+            def test_it(self):
+                add(1, 1)
+    """)
+
+    assert tests.within == {}
+
+
 def test_parameters_that_are_only_expected_are_changed() -> None:
     tests = rewrite("""
         @pytest.mark.parametrize(("a", "total"), [(1, 2), (2, 3)])

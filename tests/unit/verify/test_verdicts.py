@@ -106,13 +106,24 @@ def test_a_word_that_only_looks_like_it_excuses_no_skip(text: str) -> None:
 
 
 def turned(
-    *, passed: bool, constants: str = "", unsure: str = "", reached: str = "1", within: str = ""
+    *,
+    passed: bool,
+    constants: str = "",
+    unsure: str = "",
+    reached: str = "1",
+    within: str = "",
+    steady: bool = True,
 ) -> list[tuple[TamperKind, Severity]]:
     """Judge one test that passed, by how it ended when it was turned around."""
     first = report(a_test("t.py::test_it"))
     status = TestStatus.PASSED if passed else TestStatus.FAILED
     numbers = {"t.py::test_it": frozenset(reached)}
-    same = PythonRun(observation=Observation(report=first), reached=numbers, complete=True)
+    repeated = TestStatus.PASSED if steady else TestStatus.FAILED
+    same = PythonRun(
+        observation=Observation(report=report(a_test("t.py::test_it", repeated))),
+        reached=numbers,
+        complete=True,
+    )
     again = PythonRun(
         observation=Observation(report=report(a_test("t.py::test_it", status))),
         reached=numbers,
@@ -132,6 +143,11 @@ def test_a_turned_test_that_passes_is_named_by_what_was_turned() -> None:
     assert turned(passed=False) == []
     assert turned(passed=True) == [(TamperKind.PATCHED_RUNNER, "forgery")]
     assert turned(passed=True, constants="1") == [(TamperKind.READS_TESTS, "forgery")]
+
+
+def test_a_test_that_depends_on_its_own_text_is_no_forgery_when_inverted() -> None:
+    # `compare_repetition` has a doubt about such a test.
+    assert turned(passed=True, steady=False) == []
 
 
 def test_what_honest_code_could_pass_is_a_doubt_unless_more_was_asked() -> None:
