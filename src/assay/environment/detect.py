@@ -107,9 +107,15 @@ def _has_tests(metadata: ProjectMetadata, listed: RequirementsFile) -> bool:
 def _read_requirements_files(files: ProjectFiles, names: tuple[str, ...]) -> RequirementsFile:
     listed = RequirementsFile()
     inner = (f"requirements/{name}" for name in files.names("requirements"))
-    for name in (*names, *inner):
-        compiled = name.endswith(".in") and f"{name[:-3]}.txt" in names
-        if NAMES.fullmatch(name) and not compiled:
+    found = [
+        name
+        for name in (*names, *inner)
+        if NAMES.fullmatch(name) and not (name.endswith(".in") and f"{name[:-3]}.txt" in names)
+    ]
+    for_tests = any("test" in name for name in found)
+    for name in found:
+        # Files for developers usually add packages for documentation and formatting.
+        if not (for_tests and "dev" in name and "test" not in name):
             read_requirements_file(files, name, listed)
     return listed
 

@@ -262,6 +262,16 @@ def test_requirements_files_include_others_and_constraints(tmp_path: Path) -> No
     assert declared.constraints == ("werkzeug<4",)
 
 
+def test_requirements_of_tests_come_without_those_of_developers(tmp_path: Path) -> None:
+    listed = {
+        "requirements/dev.txt": "-r tests.txt\nsphinx\n",
+        "requirements/tests.txt": "pytest\n",
+    }
+
+    assert names(detect(tmp_path, listed)) == ["pytest"]
+    assert "sphinx" in names(detect(tmp_path / "b", {"requirements/dev.txt": "sphinx\n"}))
+
+
 def test_exact_requirements_with_hashes_are_a_lock(tmp_path: Path) -> None:
     text = "six==1.16.0 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n    # via thing\n"
 
