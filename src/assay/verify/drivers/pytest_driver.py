@@ -301,7 +301,25 @@ def _find_plugins(order: "dict[str, Any]") -> "tuple[list[Any], list[Any]]":
     entries = importlib.metadata.entry_points(group="pytest11")
     wanted = [entry for entry in entries if entry.name not in refused]
     own = [entry for entry in wanted if _is_of_the_project(entry)]
-    return [entry for entry in wanted if entry not in own], own
+    hidden = _folders_after_pytest()
+    return [entry for entry in wanted if entry not in own and _folder_of(entry) not in hidden], own
+
+
+def _folders_after_pytest() -> "set[Path]":
+    """Return the folders that the import system searches after the one that has pytest.
+
+    If the project's environment has pytest, these belong to another environment, whose plugins may
+    need other versions.
+    """
+    folders = [Path(folder) for folder in sys.path]
+    try:
+        return set(folders[folders.index(Path(pytest.__file__).parents[1]) + 1 :])
+    except ValueError:
+        return set()
+
+
+def _folder_of(entry: "importlib.metadata.EntryPoint") -> "Path | None":
+    return None if entry.dist is None else Path(str(entry.dist.locate_file("")))
 
 
 def _is_of_the_project(entry: "importlib.metadata.EntryPoint") -> bool:
