@@ -20,14 +20,22 @@ from assay.contracts.workspace import (
 _BUILT_BY: Final = frozenset({"Cargo.toml", "pom.xml"})
 _BUILT: Final = "target"
 """The build folder of Cargo and Maven, beside their file; elsewhere an ordinary name."""
+_BUILT_WITH: Final = "CMakeCache.txt"
+"""CMake writes it into each of its build folders."""
 _LARGEST_FILE_BYTES: Final = 64 << 20
 """As much as a workspace may have: `--include` also uses large files."""
 _MOST_FILES: Final = 20_000
 
 
 def build_folders(paths: Iterable[PurePosixPath]) -> frozenset[PurePosixPath]:
-    """Return the build folders that belong to these paths."""
-    return frozenset(path.with_name(_BUILT) for path in paths if path.name in _BUILT_BY)
+    """Return the build folders that belong to these paths; never the workspace itself."""
+    found: set[PurePosixPath] = set()
+    for path in paths:
+        if path.name in _BUILT_BY:
+            found.add(path.with_name(_BUILT))
+        elif path.name == _BUILT_WITH and path.parent.parts:
+            found.add(path.parent)
+    return frozenset(found)
 
 
 def is_work(path: PurePosixPath, built: frozenset[PurePosixPath]) -> bool:
@@ -78,7 +86,7 @@ async def read_changes(sandbox: Sandbox, tree: Tree) -> Tree:
         for path in tree.origin.below((*changes.removed, *(entry.path for entry in written))):
             del files[path]
     built: frozenset[PurePosixPath] = frozenset()
-    if any(_BUILT in entry.path.parts for entry in written):
+    if any(_BUILT in entry.path.parts or entry.path.name == _BUILT_WITH for entry in written):
         built = build_folders((*files, *(entry.path for entry in written)))
     links: list[PurePosixPath] = []
     for number, entry in enumerate(entry for entry in written if is_work(entry.path, built)):

@@ -6,13 +6,15 @@ from assay.sandbox.tree_io import open_tree, read_changes, update_tree
 from assay.storage.layers import LayerStore
 from tests.doubles.fake_sandbox import FakeBackend, FakeFile, FakeSandbox
 
-WORK = ("src/target/model.py", "rust/Cargo.toml", "java/pom.xml", "target.py")
+WORK = ("src/target/model.py", "rust/Cargo.toml", "java/pom.xml", "target.py", "cpp/build.sh")
 LEFT_BEHIND = (
     "rust/target/debug/app",
     "java/target/classes/A.class",
     "src/__pycache__/model.cpython-311.pyc",
     "node_modules/x/i.js",
     ".gradle/x.lock",
+    "cpp/build/CMakeCache.txt",
+    "cpp/build/CMakeFiles/a.o",
 )
 
 
