@@ -84,7 +84,7 @@ def test_the_copy_has_only_objects_refs_and_a_minimal_configuration(tmp_path: Pa
     }
     config = next(file for path, file in history.tree.files.items() if path.name == "config")
     assert b"remote" not in config.content
-    assert history.note == "3 files of the git history are withheld from the sandbox"
+    assert history.note == "3 files of the git history withheld from the sandbox"
 
 
 def test_names_that_the_user_adds_are_withheld_in_every_commit(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_names_that_the_user_adds_are_withheld_in_every_commit(tmp_path: Path) -
     history = copy_history(tmp_path / "work", tree, ("calc.py",))
 
     # Both versions of `calc.py`, in addition to those that are withheld without the setting.
-    assert history.note == "5 files of the git history are withheld from the sandbox"
+    assert history.note == "5 files of the git history withheld from the sandbox"
 
 
 def test_a_long_history_is_cut_and_the_cut_is_reported(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from assay.contracts.errors import UsageError
 from assay.contracts.workspace import Tree, TreeFile
 from assay.storage.git_repository import GitError, GitRepository, open_repository
 from assay.storage.withheld_files import secret_by_content, secret_by_name
+from assay.text.formatting import count
 from assay.text.globs import matches
 from assay.text.patches import blob_id
 
@@ -70,10 +71,13 @@ def _copy(repository: GitRepository, tree: Tree, secret_names: tuple[str, ...]) 
             break
     else:
         raise UsageError("its last commit is too large")
-    count = len(chosen.commits)
-    note = "" if count == total else f"the sandbox has the last {count} of {total:,} commits"
+    copied = len(chosen.commits)
+    note = (
+        "" if copied == total else f"the sandbox has the last {copied} of {count(total, 'commit')}"
+    )
     if chosen.withheld:
-        kept = f"{len(chosen.withheld)} files of the git history are withheld from the sandbox"
+        withheld = count(len(chosen.withheld), "file")
+        kept = f"{withheld} of the git history withheld from the sandbox"
         note = f"{note}; {kept}" if note else kept
     return History(tree=_build(repository, head, chosen, tree), note=note)
 

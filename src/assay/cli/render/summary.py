@@ -180,9 +180,9 @@ def hints(outcome: RunResult) -> dict[str, str]:
         if PurePath(outcome.certificate).parent.name == ".assay":
             commands[f"assay verify {certificate}"] = "to run the checks again"
         else:
-            files = f"a checkout of {outcome.commit[:12]}" if outcome.commit else "the files"
+            has = f"is a checkout of {outcome.commit[:12]}" if outcome.commit else "has the files"
             commands[f"assay verify {certificate} --workspace DIR"] = (
-                f"to run the checks again; DIR is {files}"
+                f"to run the checks again; DIR {has}"
             )
     if outcome.status in _RESUMABLE:
         commands[f"assay resume {run}"] = "to continue where it stopped"
