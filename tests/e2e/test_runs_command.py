@@ -370,8 +370,9 @@ def test_a_certificate_is_verified_where_nothing_is_known_of_the_run(
     )
     assert told["proof"]["tests"] == {TEST_ID: "passed"}
     assert told["proof"]["canaries_caught"] == told["proof"]["canaries_planted"] > 0
-    # Nothing but the log of the command.
-    assert [place.name for place in (tmp_path / "another machine" / "assay").iterdir()] == ["logs"]
+    # Nothing but the layer of the workspace and the log of the command.
+    state = tmp_path / "another machine" / "assay"
+    assert {path.name for path in state.iterdir()} == {"layers", "logs"}
 
 
 def test_a_certificate_is_verified_against_the_files_from_before_the_run(

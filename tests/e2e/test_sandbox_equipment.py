@@ -28,9 +28,17 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def assay(environment: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
+def assay(
+    environment: dict[str, str], *words: str | Path, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*ASSAY, *words], env=environment, capture_output=True, text=True, timeout=90, check=False
+        [*ASSAY, *words],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
     )
 
 
@@ -54,7 +62,7 @@ def test_packages_are_given_listed_and_removed(environment: dict[str, str]) -> N
         (("--package", "reqeusts"), "there is no package named 'reqeusts'"),
         (("--package", "thing>=9"), "no version that fits thing>=9"),
         (("--package", "./thing"), "not a package and a version: './thing'"),
-        (("--package", "--upgrade"), "not a package: '--upgrade'"),
+        (("--package", "--upgrade"), "not a package and a version: '--upgrade'"),
         (("--allow-host", "https://example.org"), "not a host: 'https://example.org'"),
         (("--allow-host", "example.org:0"), "not a port: 'example.org:0'"),
         (("--allow-host", "example.org:http"), "not a host: 'example.org:http'"),
@@ -120,7 +128,12 @@ def test_a_run_that_asks_for_no_package_there_is_leaves_nothing(
 ) -> None:
     model = a_script(tmp_path, ["nothing"], SMALL)
 
-    done = assay(environment, "run", "goal", "--model", model, "--package", "reqeusts")
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+
+    done = assay(
+        environment, "run", "goal", "--model", model, "--package", "reqeusts", folder=folder
+    )
 
     assert done.returncode == 2
     assert "there is no package named 'reqeusts'" in done.stderr

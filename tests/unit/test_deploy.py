@@ -85,7 +85,7 @@ def test_prometheus_understands_the_rules(name: str) -> None:
 def test_no_number_names_a_session() -> None:
     metrics = Metrics()
     ended = TurnEnded(turn=1, status="answered", text="calm-owl", usage=Usage(input_tokens=3))
-    metrics.hear("calm-owl", ended)
+    metrics.on_event("calm-owl", ended)
     route = "/v1/sessions/{session_id}"
     metrics.note_request(RequestCompleted(method="GET", route=route, status=200, duration_s=0.1))
     text = generate_latest(metrics.registry).decode()
