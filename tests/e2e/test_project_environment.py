@@ -10,6 +10,7 @@ import pytest
 from uv import find_uv_bin
 
 from assay.storage.certificates import read_certificate
+from tests.support.requirements import require
 from tests.support.undertakings import SMALL, a_script
 from tests.support.wheels import make_wheel, only_from
 
@@ -141,6 +142,36 @@ def test_a_run_and_its_certificate_have_the_environment(
     assert recorded.project is not None
     assert recorded.project.name == "shop"
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_programs_and_checks_see_no_packages_of_assay_in_a_complete_environment(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    kept = ("PIP_", "UV_")
+    own = {name: value for name, value in environment.items() if not name.startswith(kept)}
+    own |= {name: value for name, value in os.environ.items() if name.startswith(kept)}
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    (folder / "requirements.txt").write_text("pytest\n")
+    (folder / "test_it.py").write_text(
+        "def test_it():\n    import _pytest\n    assert '/packages/' in _pytest.__file__\n"
+        "    import anyio\n"
+    )
+    model = a_script(tmp_path, ["nothing"], SMALL)
+
+    program = assay(
+        own, "sandbox", "run", "--workspace", folder, "--env", "auto", "--", "pytest", "-q"
+    )
+    offline = "index" in program.stderr and program.returncode == 2
+    require("package-index", available=not offline, why=program.stderr)
+    ran = assay(
+        own,
+        *("run", "goal", "--workspace", folder, "--check", "pytest test_it.py", "--json"),
+        *("--model", model, "--attempts", "1"),
+    )
+
+    assert "No module named 'anyio'" in program.stdout, program.stdout + program.stderr
+    assert "does not have the package 'anyio'" in ran.stderr
 
 
 def make_venv(folder: Path, environment: dict[str, str]) -> Path:

@@ -40,9 +40,13 @@ def boot():
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    # Said by the sandbox; the usual variable counts for nothing in an isolated interpreter.
+    # The sandbox sets it. An isolated interpreter ignores PYTHONPATH, and so does not import the
+    # `sitecustomize` of a complete environment, which hides the interpreter's own packages.
     if "ASSAY_PACKAGES" in os.environ:
-        sys.path[:0] = os.environ["ASSAY_PACKAGES"].split(":")
+        folders = os.environ["ASSAY_PACKAGES"].split(":")
+        if any(os.path.isfile(folder + "/sitecustomize.py") for folder in folders):
+            sys.path[:] = [path for path in sys.path if not path.endswith("/site-packages")]
+        sys.path[:0] = folders
     modules = {}
     for name, source in order.pop("modules"):
         modules[name] = sys.modules[name] = module = types.ModuleType(name)
