@@ -25,8 +25,8 @@ ARG EXTRAS=
 RUN uv pip install --quiet --no-index --find-links /wheels --find-links /own "assay-agent[executor,packages,data${EXTRAS}]" \
  && cd /opt/assay/lib/python3*/site-packages/assay \
  && find . -mindepth 1 -maxdepth 1 ! -name contracts ! -name sandbox ! -name settings ! -name executor \
-      ! -name auth ! -name telemetry ! -name files.py ! -name asyncx ! -name screening ! -name cli ! -name '__*' -exec rm -r {} + \
- && find cli -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name errors.py \
+      ! -name auth ! -name telemetry ! -name files.py ! -name text ! -name asyncx ! -name screening ! -name cli ! -name '__*' -exec rm -r {} + \
+ && find cli -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name errors.py ! -name options.py \
       ! -name executor.py -exec rm -r {} + \
  && rm /opt/assay/bin/assay && python3 -m compileall -qq . \
  && /opt/assay/bin/assay-executor serve --help

@@ -1,5 +1,6 @@
 """The dashboard and the alert rules name numbers that the service has."""
 
+import ast
 import json
 import re
 import shutil
@@ -106,3 +107,31 @@ def test_the_image_of_the_executor_keeps_what_its_settings_import() -> None:
     for name in imported:
         names = (f"! -name {name} ", f"! -name {name}.py ")
         assert any(one in f"{line} " for line in kept for one in names), name
+
+
+def imported_by(module: str) -> set[str]:
+    """Return the modules of the package that a module imports, directly or through others."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        path = ROOT / "src" / Path(*name.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        # The names of the package itself are imported when they are used; no executor uses them.
+        if name in found or name == "assay" or not path.is_file():
+            continue
+        found.add(name)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("assay"):
+                waiting += [str(node.module), *(f"{node.module}.{one.name}" for one in node.names)]
+    return found
+
+
+def test_the_image_of_the_executor_keeps_all_modules_that_it_imports() -> None:
+    instruction = (DEPLOY / "executor.Dockerfile").read_text()
+    kept = {name.removesuffix(".py") for name in re.findall(r"! -name ([\w.]+)", instruction)}
+
+    needed = {tuple(name.split(".")) for name in imported_by("assay.cli.executor")}
+
+    assert {parts[1] for parts in needed} <= kept
+    assert {parts[2] for parts in needed if parts[1] == "cli" and len(parts) > 2} <= kept
