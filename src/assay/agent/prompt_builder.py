@@ -98,7 +98,7 @@ def language_of(path: PurePosixPath) -> str:
 
 
 def room_for_files(info: ModelInfo) -> int:
-    """Return the number of characters for files in a first message, whatever the model's size."""
+    """Return the number of characters for files in a first message, for all models."""
     return min(_FILE_CHARS, int(info.context_tokens * _CHARS_PER_TOKEN * _SHARE_FOR_FILES))
 
 

@@ -45,7 +45,7 @@ _FREE_MODEL: Final = ":free"
 """The suffix of free models at OpenRouter and similar providers."""
 FREE = Price(input_usd=0.0, output_usd=0.0)
 _SMALL_BELOW: Final = 10 * 10**9
-"""Parameters. Models below this repair their code less well than they write it anew."""
+"""Parameters. Models below this repair their code less well than they write it again."""
 _CONTEXT_PER_UNKNOWN_REPLY: Final = 4
 _PARAMETERS: Final = re.compile(
     r"(?<![a-z0-9.])(?:(\d+)x|e)?(\d+(?:\.\d+)?)(b|(?<=\d{3})m)(?![a-z0-9])"
