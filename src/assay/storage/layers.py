@@ -7,7 +7,7 @@
 
 A capture reads only files whose size, inode or times differ from the last one. Other files are hard
 links to those of the earlier layer, never to files of the user: a program that edits a file in
-location would change the layer. A layer gets its name only when it is complete and durable, and
+place would change the layer. A layer gets its name only when it is complete and durable, and
 a process that uses it holds a shared lock on its folder.
 """
 
