@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from packaging.utils import InvalidWheelFilename, canonicalize_version, parse_wheel_filename
-
 from assay.contracts.errors import PackageError
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -51,6 +49,13 @@ class BuiltWheels:
         Raises:
             PackageError: If it is not a wheel of this package.
         """
+        # It belongs to an extra, and every sandbox imports this module.
+        from packaging.utils import (
+            InvalidWheelFilename,
+            canonicalize_version,
+            parse_wheel_filename,
+        )
+
         try:
             found, version, _, _ = parse_wheel_filename(file_name)
         except InvalidWheelFilename as error:
