@@ -182,7 +182,7 @@ def test_a_workspace_that_is_taken_away_is_not_made_again(
         said = process.communicate(timeout=100)[1]
 
     assert process.returncode == 2
-    assert "cannot be used: No such file or directory\nhint: `assay show" in said
+    assert "cannot be used: No such file or directory\nhint: `assay apply" in said
     assert not workspace.exists()
 
 

@@ -115,7 +115,7 @@ def test_a_run_is_watched_stopped_and_resumed(window: Window, chat: KeyedChat) -
     chat.go_on.clear()
     begin(page, "Write calc.py with patience.")
     expect(page.locator(".status.live")).to_have_text("Running")
-    expect(page.locator(".attempt-body .live")).to_contain_text("I think about it.")
+    expect(page.locator(".attempt-body .live").last).to_contain_text("I think about it.")
     window.shoot("run-live")
     page.get_by_role("button", name="Stop").click()
     page.locator(".outcome").wait_for()
