@@ -86,7 +86,8 @@ async def test_a_thousand_executions_leave_the_engine_as_it_was_and_then_nothing
     assert right == [0] * EXECUTIONS
     assert await eventually(engine.is_gone), engine.left()
     assert is_empty(runtime_dir)
-    assert open_descriptors().keys() == descriptors.keys()
+    # Descriptors of earlier tests may have been closed meanwhile.
+    assert open_descriptors().keys() <= descriptors.keys()
     assert mount_points() - mounts == set()
 
 
