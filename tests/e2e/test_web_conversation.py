@@ -35,11 +35,10 @@ table = pd.read_csv('sales.csv')
 table.to_csv('copy.csv')
 table
 ```"""
+COMPARED = "The second one **decays faster**:\n\n| damping | left |\n|---|---:|\n| 0.5 | 0.352 |"
 REPLIES = {
-    "oscillation": [
-        PLOT,
-        "The second one **decays faster**:\n\n| damping | left |\n|---|---:|\n| 0.5 | 0.352 |",
-    ],
+    "oscillation": [PLOT, COMPARED],
+    "damping": [COMPARED],
     "sales": [TABLE, "Three rows."],
     "slow": ["Slowly does it. " + HOLD + "Now it is said."],
     "sleep": ["```python\nimport time\nprint('going to sleep')\ntime.sleep(600)\n```", "Woken."],
@@ -143,7 +142,7 @@ def test_an_answer_is_shown_while_it_is_written(window: Window, chat: KeyedChat)
 
 def test_only_new_answers_are_announced_and_without_marks(window: Window) -> None:
     page = window.page
-    ask(page, "Plot a damped oscillation")
+    ask(page, "Compare the damping")
     wait_for_answer(page, "decays faster")
     announcer = page.locator("#announcer")
     expect(announcer).to_have_text(
